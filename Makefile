@@ -1,0 +1,70 @@
+# The commands of this repository. `make demo` and `make test` need Python 3.11+, make and pip.
+
+VENV := .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+# The first interpreter that is new enough; name another with `make PYTHON=...`.
+PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11; do \
+	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$p && break; done)
+# SYSTEM_TORCH=1: use the torch that this machine has (a GPU machine's own build).
+ifdef SYSTEM_TORCH
+VENV_FLAGS := --system-site-packages
+CONSTRAINTS := /dev/null
+else
+CONSTRAINTS := constraints.txt
+endif
+PYTEST := $(BIN)/python -m pytest
+
+.PHONY: help setup demo test lint types unit test-beds test-long figures clean
+
+help:
+	@echo "make demo       set up, then train one model over two sites"
+	@echo "make test       set up, then run every check (no root, under 10 minutes)"
+	@echo "make test-beds  checks that need root: full disks, a browser"
+	@echo "make test-long  the long randomised runs"
+	@echo "make figures    measure what docs/figures.md says"
+	@echo "make setup      only set up $(VENV); SYSTEM_TORCH=1 uses the torch of this machine"
+	@echo "make clean      remove $(VENV) and caches"
+
+setup: $(READY)
+
+$(READY): pyproject.toml constraints.txt
+	@test -n "$(PYTHON)" || { echo "gridloom needs Python 3.11 or newer: none was found"; exit 2; }
+	@echo "setting up $(VENV) with $$($(PYTHON) --version); this takes about a minute"
+	@$(PYTHON) -m venv --clear $(VENV_FLAGS) $(VENV)
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check \
+		--constraint $(CONSTRAINTS) --editable '.[train,dev]'
+	@touch $@
+
+demo: setup
+	@$(BIN)/gridloom run -y examples/gpt-two-sites.yaml
+
+test: setup lint types unit
+
+lint: setup
+	@$(BIN)/ruff check --quiet .
+	@$(BIN)/ruff format --check --quiet .
+	@$(BIN)/lint-imports --no-cache | tail -n 3
+
+types: setup
+	@$(BIN)/mypy
+
+unit: setup
+	@rm -f .coverage .coverage.*
+	@$(BIN)/coverage run -m pytest -q --numprocesses 2 --dist worksteal -m "not bed"
+	@$(BIN)/coverage combine --quiet
+	@$(BIN)/coverage report --format total | sed 's/^/coverage, per cent: /'
+	@$(BIN)/coverage report
+	@$(BIN)/coverage report --include 'src/gridloom/core/*,src/gridloom/model/*' --fail-under 100
+
+test-beds: setup
+	@$(PYTEST) -q -m bed tests/beds
+
+test-long: setup
+	@$(PYTEST) -q --hypothesis-profile long --timeout 3000 tests/property tests/world
+
+figures: setup
+	@for figure in bench/*.py; do echo "$$figure"; $(BIN)/python $$figure; done
+
+clean:
+	rm -rf $(VENV) .coverage .coverage.* .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -1,0 +1,67 @@
+"""Entry of the supervisor's process: ``python -m gridloom.agent TASK_DIRECTORY``."""
+
+import fcntl
+import os
+import signal
+import sys
+from pathlib import Path
+from typing import IO
+
+from gridloom.agent.guard import guard
+from gridloom.agent.processes import TaskProcesses, fresh_signals
+from gridloom.agent.supervise import Supervisor
+from gridloom.base.clock import Clock
+from gridloom.base.codec import decode
+from gridloom.base.files import sync_directory
+from gridloom.base.system import SystemClock
+from gridloom.wire.agent import LOCK_FILE, ORDER_FILE, REPORTS_FILE, TaskOrder
+
+_LOCK_TRIES = 250
+_LOCK_WAIT_S = 0.02
+
+
+def main() -> int:
+    """Supervise the task of one directory; do nothing when somebody does or did."""
+    directory = Path(sys.argv[1])
+    clock = SystemClock()
+    # Held by the supervisor and by its guardian, so that a free lock means: nobody is left.
+    lock = _lock(directory, clock)
+    started = directory / REPORTS_FILE
+    if lock is None or started.exists():
+        return 0
+    order = decode((directory / ORDER_FILE).read_bytes(), TaskOrder)
+    # The mark that this task was started, before anything of it is: from here on never again
+    started.touch()
+    sync_directory(directory)
+    fresh_signals()
+
+    def supervise(processes: TaskProcesses) -> None:
+        supervisor = Supervisor(order, directory, os.environ, clock, processes)
+        signal.signal(signal.SIGTERM, lambda *_: supervisor.ask_to_stop())
+        supervisor.run()
+
+    guard(order.task.token, order.lease_s + order.lapse_grace_s, supervise)
+    return 0
+
+
+def _lock(directory: Path, clock: Clock) -> IO[bytes] | None:
+    """Take the directory's lock; nothing when another supervisor has it.
+
+    A driver that looks whether we live holds it for a moment: that is no reason to give up.
+    """
+    lock = (directory / LOCK_FILE).open("ab")
+    for _ in range(_LOCK_TRIES):
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if (directory / REPORTS_FILE).exists():
+                break
+            clock.sleep(_LOCK_WAIT_S)
+        else:
+            return lock
+    lock.close()
+    return None
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,1 @@
+"""Tools without a noun of ours: clocks, ids, units, encoding, errors."""

@@ -1,0 +1,87 @@
+"""Files that other processes read while we write: replaced whole, or appended to by lines."""
+
+import os
+import stat
+from pathlib import Path
+
+LINE_BYTES_MAX = 1 << 20
+"""A longer line is read in pieces, so that no program can make a reader run out of memory."""
+
+_CHUNK_BYTES = 2 * LINE_BYTES_MAX
+
+
+def replace_file(path: Path, data: bytes) -> None:
+    """Write ``data`` so that a reader, or a crash at any moment, sees the old file or the new one.
+
+    Raises:
+        OSError: It could not be written; the old file is untouched.
+    """
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        with temporary.open("wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(path)
+    finally:
+        temporary.unlink(missing_ok=True)
+    sync_directory(path.parent)
+
+
+def sync_directory(path: Path) -> None:
+    """Make the names in a directory durable."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+class LineTail:
+    """Reads the complete lines that were appended to a file since the last look.
+
+    A line without its end is left for the next look. A file that does not exist yet, or is none,
+    has no lines; one that was replaced or cut short is read from its beginning.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._offset = 0
+        self._file = (0, 0)
+
+    def lines(self, most_bytes: int | None = None) -> list[bytes]:
+        """Return new lines, without their ends.
+
+        Args:
+            most_bytes: Leave the rest for the next look after about as many.
+        """
+        try:
+            # Not blocking: what the user's program put there may be a pipe that nobody writes to
+            descriptor = os.open(self._path, os.O_RDONLY | os.O_NONBLOCK)
+        except FileNotFoundError:
+            return []
+        try:
+            status = os.fstat(descriptor)
+            if not stat.S_ISREG(status.st_mode):
+                return []
+            file = (status.st_dev, status.st_ino)
+            if file != self._file or status.st_size < self._offset:
+                self._file, self._offset = file, 0
+            most_bytes = status.st_size if most_bytes is None else most_bytes
+            return self._read(descriptor, min(status.st_size, self._offset + most_bytes))
+        finally:
+            os.close(descriptor)
+
+    def _read(self, descriptor: int, until: int) -> list[bytes]:
+        """Return lines up to ``until`` and not much further: the writer may be faster than we."""
+        lines: list[bytes] = []
+        while self._offset < until:
+            data = os.pread(descriptor, _CHUNK_BYTES, self._offset)
+            end = data.rfind(b"\n") + 1
+            if not end and len(data) >= LINE_BYTES_MAX:
+                end = len(data)
+            if not end:
+                break
+            self._offset += end
+            lines.extend(data[:end].splitlines())
+        return lines

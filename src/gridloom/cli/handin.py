@@ -1,0 +1,145 @@
+"""Handing a prepared job in: shows its plan, asks, writes its run directory, posts it."""
+
+import fcntl
+import random
+import sys
+
+from rich.console import Console
+
+from gridloom.base.errors import InputError
+from gridloom.base.units import format_bytes, format_count
+from gridloom.cli.lookup import all_jobs
+from gridloom.cli.output import console, pairs, table
+from gridloom.cli.prepare import Prepared, write_run_directory
+from gridloom.cli.wiring import Plane
+from gridloom.core.machine import Machine
+from gridloom.model.action import StartAttempt
+from gridloom.model.event import AnyEvent, InventoryChanged, JobSubmitted
+from gridloom.model.inventory import Inventory
+from gridloom.model.life import OVER, Placement
+from gridloom.planner.collective import bytes_per_step
+from gridloom.planner.shape import parameter_count
+
+
+def show_plan(prepared: Prepared) -> None:
+    """Print where the job would run on an empty grid, and what is predicted of it."""
+    out = console()
+    placement = expected_placement(prepared)
+    rows = []
+    first_rank = 0
+    for task in placement.tasks:
+        site = prepared.grid.inventory.site(task.site)
+        last_rank = first_rank + len(task.devices) - 1
+        ranks = str(first_rank) if last_rank == first_rank else f"{first_rank}-{last_rank}"
+        first_rank = last_rank + 1
+        memory = placement.option.memory_bytes
+        price = site.price_per_accelerator_hour * len(task.devices)
+        rows.append(
+            (
+                task.site,
+                task.node,
+                f"{placement.option.accelerator} {_numbers(task.devices)}",
+                ranks,
+                format_bytes(memory) if memory else "unknown",
+                f"{price:g} {prepared.grid.inventory.currency}" if price else "-",
+            )
+        )
+    columns = ("site", "node", "devices", "ranks", "memory a rank", "price an hour")
+    out.print(table(columns, rows, right=columns[3:]))
+    out.print(pairs(_about(prepared, placement)))
+    out.print()
+
+
+def confirm(*, yes: bool) -> bool:
+    """Ask whether to go on; yes without asking when told so.
+
+    Raises:
+        InputError: Nobody can be asked.
+    """
+    if yes:
+        return True
+    if not sys.stdin.isatty():
+        raise InputError("nobody can be asked here: add -y to go on without asking")
+    try:
+        answer = Console(highlight=False).input("go on? [Y/n] ", markup=False).strip().lower()
+    except EOFError:
+        return False
+    return answer in ("", "y", "yes")
+
+
+def hand_in(plane: Plane, prepared: Prepared) -> None:
+    """Write the run directory and post the job; it is safe on disk when this returns.
+
+    Raises:
+        InputError: Other jobs are under way on another grid.
+    """
+    inventory = prepared.grid.inventory
+    events: list[AnyEvent] = []
+    # One hand-in at a time, so that no other grid comes in between the look and the post
+    with plane.settings.handin_lock.open("ab") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if _present_grid(plane) != inventory:
+            _refuse_another_grid(plane)
+            events.append(InventoryChanged(inventory=inventory))
+        write_run_directory(prepared, plane.settings)
+        now_s = plane.clock.now_s()
+        events.append(JobSubmitted(job_id=prepared.job_id, spec=prepared.spec, submitted_s=now_s))
+        plane.journal.post(events)
+
+
+def expected_placement(prepared: Prepared) -> Placement:
+    """Return where the job would run if it had the grid to itself: the core decides, as it will."""
+    machine = Machine()
+    events: list[AnyEvent] = [
+        InventoryChanged(inventory=prepared.grid.inventory),
+        JobSubmitted(job_id=prepared.job_id, spec=prepared.spec, submitted_s=0.0),
+    ]
+    actions = machine.step(events, 0.0, random.Random(0))
+    return next(a.placement for a in actions if isinstance(a, StartAttempt))
+
+
+def _present_grid(plane: Plane) -> Inventory | None:
+    """Return the grid as it is, or will be once the letters are read."""
+    handed_in = [letter.event for letter in plane.journal.letters()]
+    grids = [fact.inventory for fact in handed_in if isinstance(fact, InventoryChanged)]
+    return grids[-1] if grids else plane.state().inventory
+
+
+def _refuse_another_grid(plane: Plane) -> None:
+    under_way = [job for job in all_jobs(plane).values() if job.state not in OVER]
+    if under_way:
+        raise InputError(
+            f"{under_way[0].job_id} is under way on another grid in {plane.settings.home}; "
+            "use the same grid, wait for its end, or set GRIDLOOM_HOME to another directory"
+        )
+
+
+def _about(prepared: Prepared, placement: Placement) -> list[tuple[str, str]]:
+    spec, inventory = prepared.spec, prepared.grid.inventory
+    rows = [("job", prepared.job_id), ("grid", prepared.grid.source)]
+    if spec.recipe is not None:
+        weights = parameter_count(spec.recipe.shape)
+        training = spec.recipe.training
+        tokens = training.steps * training.global_batch * training.sequence_length
+        step = bytes_per_step(4 * weights, [n for _, n in placement.site_ranks()])
+        rows += [
+            ("model", f"{format_count(weights)} parameters, {training.precision}"),
+            ("training", f"{training.steps} steps, {format_count(tokens)} tokens"),
+            (
+                "a step moves",
+                f"{format_bytes(step.within_sites)} within sites, "
+                f"{format_bytes(step.between_sites)} between sites",
+            ),
+        ]
+    if placement.price_per_hour:
+        rows.append(("price", f"{placement.price_per_hour:g} {inventory.currency} an hour in all"))
+    return rows
+
+
+def _numbers(devices: tuple[int, ...]) -> str:
+    first, last = devices[0], devices[-1]
+    if len(devices) == 1:
+        return str(first)
+    if last - first + 1 == len(devices):
+        return f"{first}-{last}"
+    return ",".join(str(device) for device in devices)

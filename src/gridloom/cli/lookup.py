@@ -1,0 +1,56 @@
+"""Finding the job that a person means, and the plane it lives on."""
+
+import difflib
+from collections.abc import Mapping
+
+from gridloom.base.errors import InputError
+from gridloom.cli import settings
+from gridloom.cli.wiring import Plane
+from gridloom.model.event import JobSubmitted
+from gridloom.model.life import Job
+
+
+def open_plane() -> Plane:
+    """Return the plane of the state directory, which must exist.
+
+    Raises:
+        InputError: Nothing was ever run there.
+    """
+    found = settings.read()
+    if not found.journal.exists():
+        raise InputError(
+            f"there are no jobs in {found.home}; `gridloom run JOB` makes the first, "
+            "GRIDLOOM_HOME names another state directory"
+        )
+    return Plane(found)
+
+
+def all_jobs(plane: Plane) -> dict[str, Job]:
+    """Return all jobs by id, with those that were handed in but not taken up yet."""
+    letters = plane.journal.letters()  # read first: a job is then in one of both, or in both
+    jobs = dict(plane.state().jobs)
+    for letter in letters:
+        fact = letter.event
+        if isinstance(fact, JobSubmitted) and fact.job_id not in jobs:
+            job = Job(job_id=fact.job_id, spec=fact.spec, submitted_s=fact.submitted_s)
+            jobs[fact.job_id] = job
+    return jobs
+
+
+def find_job(jobs: Mapping[str, Job], wanted: str) -> Job:
+    """Return the job with this id, or the newest with this name or this beginning of an id.
+
+    Raises:
+        InputError: There is none.
+    """
+    if wanted in jobs:
+        return jobs[wanted]
+    named = [job for job in jobs.values() if job.spec.name == wanted]
+    begun = [job for job in jobs.values() if job.job_id.startswith(wanted)]
+    found = named or begun
+    if found:
+        return max(found, key=lambda job: (job.submitted_s, job.job_id))
+    names = dict.fromkeys([*jobs, *(job.spec.name for job in jobs.values())])
+    near = difflib.get_close_matches(wanted, names, n=1)
+    hint = f"; did you mean {near[0]}?" if near else "; `gridloom ps --all` lists them"
+    raise InputError(f"there is no job {wanted!r}{hint}")

@@ -1,0 +1,147 @@
+"""From the files a person names to a job that is ready to be handed in: reads, checks, plans."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from gridloom.base.errors import InputError, Problem
+from gridloom.base.ids import IdSource
+from gridloom.cli.job_files import missing_files, unwritable
+from gridloom.cli.settings import Settings
+from gridloom.cli.workdir import snapshot_of
+from gridloom.control import rundir
+from gridloom.core.fit import ever_fits
+from gridloom.model.inventory import Inventory
+from gridloom.model.spec import JobSpec
+from gridloom.planner.options import options
+from gridloom.sites.local.inventory import discover
+from gridloom.wire.convert import to_inventory, to_job_spec, to_request
+from gridloom.wire.documents import JobFile, check_job_against_grid, read_grid, read_job
+
+_SIZE_MAX = 4 * 1024 * 1024
+
+
+@dataclass(frozen=True)
+class Grid:
+    """The sites that a job is checked and placed against.
+
+    Attributes:
+        inventory: What there is.
+        data: The grid file as given; empty when this machine was discovered.
+        source: Where it comes from, for a person.
+    """
+
+    inventory: Inventory
+    data: bytes
+    source: str
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """A job that may be handed in.
+
+    Attributes:
+        job_id: Minted for it.
+        spec: What the core gets.
+        grid: Where it may run.
+        data: The job file as given.
+        file: The job file.
+    """
+
+    job_id: str
+    spec: JobSpec
+    grid: Grid
+    data: bytes
+    file: JobFile
+
+
+def prepare(job: Path, grid: Path | None, settings: Settings, ids: IdSource) -> Prepared:
+    """Read a job and the grid it is for, and make sure that it can run there.
+
+    Raises:
+        InputError: With every problem found.
+    """
+    data = _read(job, "the job file")
+    file = read_job(data, str(job))
+    found = load_grid(_grid_path(job, file, grid), settings)
+    base = job.absolute().parent
+    workdir = base / Path(file.document.workdir).expanduser()
+    problems = [
+        *check_job_against_grid(file, found.inventory),
+        *missing_files(file, workdir),
+    ]
+    if problems:
+        raise InputError(sorted(problems, key=lambda problem: problem.line))
+    job_id = ids.new_id(file.document.name)
+    wanted = file.document.checkpoint.directory
+    directory = settings.runs / job_id / "checkpoints"
+    if wanted:
+        directory = base / Path(wanted).expanduser()
+    choice = options(to_request(file.document), found.inventory)
+    if not choice.options:
+        field = ("resources", "accelerators")
+        raise InputError([file.problem(field, choice.sentence, choice.remedy)])
+    spec = to_job_spec(
+        file.document, choice.options, workdir=str(workdir), checkpoint_directory=str(directory)
+    )
+    never = ever_fits(spec, found.inventory)
+    if never is not None:
+        field = ("resources", "accelerators")
+        raise InputError([file.problem(field, never.sentence, never.remedy)])
+    problem = unwritable(file, directory) if wanted else None
+    if problem is not None:
+        raise InputError([problem])
+    return Prepared(job_id=job_id, spec=spec, grid=found, data=data, file=file)
+
+
+def load_grid(path: Path | None, settings: Settings) -> Grid:
+    """Return the grid of a file, or the settings' grid, or this machine as it is.
+
+    Raises:
+        InputError: The file cannot be read or used.
+    """
+    path = path or settings.grid
+    if path is None:
+        return Grid(discover(), b"", "this machine, as discovered")
+    data = _read(path, "the grid file")
+    return Grid(to_inventory(read_grid(data, str(path)).document), data, str(path))
+
+
+def write_run_directory(prepared: Prepared, settings: Settings) -> Path:
+    """Make the run directory with everything that was given and what became of it."""
+    spec = prepared.spec
+    files: dict[str, bytes | object] = {
+        rundir.JOB_FILE: prepared.data,
+        rundir.JOB_RESOLVED_FILE: spec,
+        rundir.GRID_RESOLVED_FILE: prepared.grid.inventory,
+        **snapshot_of(Path(spec.program.workdir), discover()),
+    }
+    if prepared.grid.data:
+        files[rundir.GRID_FILE] = prepared.grid.data
+    if spec.recipe is not None:
+        files[rundir.RECIPE_FILE] = spec.recipe
+    return rundir.create(settings.runs, prepared.job_id, files)
+
+
+def _grid_path(job: Path, file: JobFile, flag: Path | None) -> Path | None:
+    if flag is not None:
+        return flag
+    named = file.document.grid
+    if named is None:
+        return None
+    path = job.parent / named
+    if not path.is_file():
+        message = f"there is no file {path}"
+        raise InputError(
+            [file.problem(("grid",), message, "name a grid file, relative to the job file")]
+        )
+    return path
+
+
+def _read(path: Path, what: str) -> bytes:
+    try:
+        with path.open("rb") as opened:
+            return opened.read(_SIZE_MAX)
+    except OSError as error:
+        raise InputError(
+            [Problem(f"{what} cannot be read: {error.strerror}", file=str(path))]
+        ) from error

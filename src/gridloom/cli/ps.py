@@ -1,0 +1,81 @@
+"""``gridloom ps``."""
+
+from typing import Annotated
+
+from cyclopts import Parameter
+
+from gridloom.cli.flags import Json
+
+
+def ps(
+    *,
+    all_: Annotated[
+        bool, Parameter(name=("--all", "-a"), negative=(), help="Also jobs that are over.")
+    ] = False,
+    json: Json = False,
+) -> int:
+    """List the jobs of the state directory; those that are over with --all."""
+    from gridloom.base.units import format_duration
+    from gridloom.cli import settings
+    from gridloom.cli.lookup import all_jobs
+    from gridloom.cli.output import console, emit, say, table
+    from gridloom.cli.views import (
+        job_json,
+        left_text,
+        progress_of,
+        running_s,
+        speed_text,
+        step_text,
+    )
+    from gridloom.cli.wiring import Plane
+    from gridloom.model.life import HOLDING, OVER
+
+    found = settings.read()
+    plane = Plane(found) if found.journal.exists() else None
+    jobs = list(all_jobs(plane).values()) if plane else []
+    jobs = [job for job in jobs if all_ or job.state not in OVER]
+    jobs.sort(key=lambda job: (job.submitted_s, job.job_id))
+    if plane is None or not jobs:
+        if json:
+            emit({"jobs": []})
+        else:
+            say("no jobs" if all_ else "no jobs under way; --all lists more", stderr=True)
+        return 0
+    now_s = plane.clock.now_s()
+    shown = [(job, progress_of(plane, job)) for job in jobs]
+    if json:
+        emit({"jobs": [job_json(job, progress, now_s) for job, progress in shown]})
+        return 0
+    rows = []
+    for job, progress in shown:
+        under_way = job.state in HOLDING
+        placement = job.attempts[-1].placement if job.attempts else None
+        sites = ", ".join(f"{site}:{n}" for site, n in placement.site_ranks()) if placement else "-"
+        rows.append(
+            (
+                job.job_id,
+                job.state.value,
+                str(len(job.attempts)),
+                sites,
+                step_text(progress),
+                speed_text(progress) if under_way else "-",
+                left_text(progress) if under_way else "-",
+                format_duration(job.run_s + running_s(job, now_s)),
+            )
+        )
+    columns = ("job", "state", "attempt", "ranks", "step", "tokens/s", "left", "run time")
+    console().print(
+        table(
+            columns,
+            rows,
+            right=("attempt", "step", "tokens/s", "left", "run time"),
+            whole=("job", "state"),
+            spare=("tokens/s", "attempt", "run time", "ranks", "left"),
+        )
+    )
+    if any(job.state in HOLDING for job in jobs) and not plane.led():
+        say(
+            "no control plane runs: the leases of these jobs lapse; `gridloom resume JOB` goes on",
+            stderr=True,
+        )
+    return 0

@@ -1,0 +1,35 @@
+"""``gridloom run``."""
+
+from gridloom.cli.flags import Grid, JobPath, Json, Yes
+
+
+def run(job: JobPath, /, *, grid: Grid = None, yes: Yes = False, json: Json = False) -> int:
+    """Run a job and follow it to its end.
+
+    Shows where it will run and asks, unless -y. Ctrl-C stops it with its state saved.
+    """
+    from gridloom.base.system import SystemIds
+    from gridloom.cli import settings
+    from gridloom.cli.finish import follow_to_the_end
+    from gridloom.cli.follow import Interrupts
+    from gridloom.cli.handin import confirm, hand_in, show_plan
+    from gridloom.cli.output import emit
+    from gridloom.cli.prepare import prepare
+    from gridloom.cli.wiring import Plane
+
+    found = settings.read()
+    prepared = prepare(job, grid, found, SystemIds())
+    if not json:
+        show_plan(prepared)
+    if not confirm(yes=yes or json):
+        return 0
+    plane = Plane(found)
+    recipe = prepared.spec.recipe
+    steps = recipe.training.steps if recipe else 0
+    with Interrupts() as interrupts:
+        hand_in(plane, prepared)
+        if json:
+            emit({"event": "submitted", "job": prepared.job_id, "name": prepared.spec.name})
+        return follow_to_the_end(
+            plane, prepared.job_id, steps, interrupts, as_json=json, fresh=True
+        )

@@ -1,0 +1,94 @@
+"""What `ps`, `status` and `why` show of a job: as JSON, and as rows."""
+
+from typing import Any
+
+from gridloom.base.files import LineTail
+from gridloom.base.units import format_count, format_duration
+from gridloom.cli.wiring import Plane
+from gridloom.control import rundir
+from gridloom.control.progress import Progress, ProgressMeter
+from gridloom.model.life import HOLDING, Job
+from gridloom.model.reason import Reason
+
+
+def progress_of(plane: Plane, job: Job) -> Progress:
+    """Return how far the job is by its metrics."""
+    meter = ProgressMeter(total_steps(job))
+    meter.feed(LineTail(plane.settings.runs / job.job_id / rundir.METRICS_FILE).lines())
+    return meter.now()
+
+
+def total_steps(job: Job) -> int:
+    """Return how many training steps the job is to do; 0 when only its program knows."""
+    return job.spec.recipe.training.steps if job.spec.recipe else 0
+
+
+def job_json(job: Job, progress: Progress, now_s: float) -> dict[str, Any]:
+    """Return the job as `ps --json` and `status --json` print it."""
+    placement = job.attempts[-1].placement if job.attempts else None
+    holding = job.state in HOLDING
+    return {
+        "job": job.job_id,
+        "name": job.spec.name,
+        "state": job.state.value,
+        "reason": reason_json(job.reason),
+        "priority": job.spec.priority,
+        "submitted_s": job.submitted_s,
+        "attempt": len(job.attempts),
+        "sites": dict(placement.site_ranks()) if placement and holding else {},
+        "accelerator": (placement.option if placement else job.spec.options[0]).accelerator,
+        "step": max(progress.step, job.attempts[-1].last_step if job.attempts else 0),
+        "steps": progress.steps or None,
+        "loss": progress.loss,
+        "tokens_per_s": progress.tokens_per_s if holding else None,
+        "eta_s": progress.eta_s if holding else None,
+        "checkpoint_step": job.checkpoint_step,
+        "run_s": job.run_s + running_s(job, now_s),
+        "cost": job.cost
+        + running_s(job, now_s)
+        / 3600
+        * (placement.price_per_hour if placement and holding else 0.0),
+    }
+
+
+def reason_json(reason: Reason | None) -> dict[str, Any] | None:
+    """Return a reason with what each domain lacked."""
+    if reason is None:
+        return None
+    return {
+        "code": reason.code.value,
+        "sentence": reason.sentence,
+        "remedy": reason.remedy,
+        "domains": [
+            {
+                "domain": refusal.domain,
+                "code": refusal.code.value,
+                "sentence": refusal.sentence,
+                "wanted": refusal.wanted,
+                "found": refusal.found,
+            }
+            for refusal in reason.refusals
+        ],
+    }
+
+
+def running_s(job: Job, now_s: float) -> float:
+    """Return for how many seconds the present attempt runs."""
+    return max(0.0, now_s - job.attempt.started_s) if job.attempt else 0.0
+
+
+def step_text(progress: Progress) -> str:
+    """Return the training step, of how many."""
+    if not progress.step:
+        return "-"
+    return f"{progress.step}/{progress.steps}" if progress.steps else str(progress.step)
+
+
+def speed_text(progress: Progress) -> str:
+    """Return the speed."""
+    return format_count(progress.tokens_per_s) if progress.tokens_per_s else "-"
+
+
+def left_text(progress: Progress) -> str:
+    """Return the time to the last training step."""
+    return format_duration(progress.eta_s) if progress.eta_s is not None else "-"

@@ -1,0 +1,35 @@
+"""``gridloom why``."""
+
+from gridloom.cli.flags import JobName, Json
+
+
+def why(job: JobName, /, *, json: Json = False) -> int:
+    """Explain why a job waits, or why it ended: per site and node the first rule that failed."""
+    from gridloom.cli.lookup import all_jobs, find_job, open_plane
+    from gridloom.cli.output import console, emit, say, table
+    from gridloom.cli.views import reason_json
+
+    plane = open_plane()
+    found = find_job(all_jobs(plane), job)
+    if json:
+        emit({"job": found.job_id, "state": found.state.value, "reason": reason_json(found.reason)})
+        return 0
+    say(f"{found.job_id} is {found.state.value}")
+    if found.reason is None:
+        return 0
+    say(found.reason.sentence)
+    if found.reason.remedy:
+        say(f"remedy: {found.reason.remedy}")
+    rows = [
+        (
+            refusal.domain,
+            refusal.code.value,
+            f"{refusal.found} of {refusal.wanted}" if refusal.wanted else "-",
+            refusal.sentence,
+        )
+        for refusal in found.reason.refusals
+    ]
+    if rows:
+        columns = ("domain", "first rule that failed", "found", "because")
+        console().print(table(columns, rows, spare=("found",)))
+    return 0

@@ -1,0 +1,146 @@
+"""The only place that joins ports to implementations."""
+
+import subprocess
+import sys
+from collections.abc import Sequence
+
+from gridloom.agent.processes import sweep
+from gridloom.base.errors import SiteError
+from gridloom.base.system import SystemClock
+from gridloom.cli.settings import Settings
+from gridloom.control.close import close_job
+from gridloom.control.dispatch import Dispatch
+from gridloom.control.intake import Intake
+from gridloom.control.leader import Leadership
+from gridloom.control.loop import ControlLoop
+from gridloom.control.restore import catch_up, restore
+from gridloom.core.machine import Machine
+from gridloom.core.state import State
+from gridloom.core.turn import LeaseTerms
+from gridloom.model.action import CloseJob
+from gridloom.model.inventory import Inventory
+from gridloom.model.life import Job
+from gridloom.sites.local.driver import LocalDriver
+from gridloom.store.journal import SqlJournal
+
+_ROUTINE_S = 2.0
+"""Between two renewals of a lease: a third of it, so that two in a row may go missing."""
+
+
+class Plane:
+    """The embedded control plane over one state directory, led by this process or by another."""
+
+    def __init__(self, settings: Settings) -> None:
+        """Open the state directory, making it when it is missing.
+
+        Raises:
+            SiteError: It cannot be opened.
+        """
+        self.settings = settings
+        self.clock = SystemClock()
+        self.journal = SqlJournal(settings.journal)
+        self._leadership = Leadership(settings.lock)
+        self._loop: ControlLoop | None = None
+        self._seen: tuple[Machine, int] | None = None
+        self._background: subprocess.Popen[bytes] | None = None
+
+    @property
+    def leads(self) -> bool:
+        """Whether this process is the one writer."""
+        return self._loop is not None
+
+    def led(self) -> bool:
+        """Return whether any process is the one writer now."""
+        return self._leadership.taken()
+
+    def try_to_lead(self) -> bool:
+        """Become the one writer unless somebody is; return whether this process is it now."""
+        if self._loop is None and self._leadership.acquire():
+            try:
+                self._loop = self._build_loop()
+            finally:
+                if self._loop is None:
+                    self._leadership.release()
+        return self._loop is not None
+
+    def beat(self) -> None:
+        """Take one turn of the control loop; nothing when another process leads.
+
+        Raises:
+            SiteError: The state directory cannot be used any more.
+        """
+        if self._loop is None:
+            return
+        if not self._leadership.intact():
+            raise SiteError(
+                f"{self.settings.home} was removed or replaced while a control plane ran over it; "
+                "its jobs end when their leases lapse"
+            )
+        self._loop.beat()
+
+    def troubles(self) -> Sequence[str]:
+        """Return what this process, as the one writer, could not carry out, a sentence each."""
+        return self._loop.troubles if self._loop is not None else ()
+
+    def idle(self) -> bool:
+        """Return whether the control loop has nothing left to do."""
+        return self._loop is None or self._loop.idle()
+
+    def state(self) -> State:
+        """Return what the scheduler knows: ours, or as the journal has it."""
+        if self._loop is not None:
+            self._seen = None
+            return self._loop.state
+        if self._seen is None:
+            self._seen = restore(self.journal)
+        else:
+            machine, seq = self._seen
+            self._seen = machine, catch_up(machine, seq, self.journal)
+        return self._seen[0].state
+
+    def closed(self, job_id: str) -> bool:
+        """Return whether everything was written that is to be written of a job that is over."""
+        outbox = self.journal.outbox()
+        return not any(isinstance(a, CloseJob) and a.job_id == job_id for _, a in outbox)
+
+    def abandon(self) -> None:
+        """Stop being the one writer and hand nothing over: it could not be gone on with."""
+        self._loop = None
+        self._leadership.release()
+
+    def release(self) -> None:
+        """Stop being the one writer; hand what is still under way to a background process."""
+        if self._loop is None:
+            return
+        idle = self._loop.idle()
+        self._loop = None
+        self._leadership.release()
+        if not idle or self.journal.letters():
+            self.start_background()
+
+    def start_background(self) -> None:
+        """Start a control plane that runs until nothing is left to do, unless one runs already."""
+        starting = self._background is not None and self._background.poll() is None
+        if starting or self.led():
+            return
+        with self.settings.control_log.open("ab") as log:
+            self._background = subprocess.Popen(
+                # -P: what lies in the user's directory must not be imported for what we mean
+                [sys.executable, "-P", "-m", "gridloom.cli.main", "control", "--until-idle"],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+
+    def _build_loop(self) -> ControlLoop:
+        runs = self.settings.runs
+        terms = LeaseTerms()
+        drivers = {"local": LocalDriver(runs, sys.executable, self.clock, sweep)}
+        dispatch = Dispatch(self.journal, drivers, runs, terms, close=self._close)
+        return ControlLoop(
+            self.journal, Intake(self.journal, self.clock, _ROUTINE_S), dispatch, self.clock
+        )
+
+    def _close(self, job: Job, inventory: Inventory | None) -> None:
+        close_job(self.settings.runs, job, inventory, self.journal)

@@ -1,0 +1,91 @@
+"""The control loop: collect facts, step the core, commit, dispatch; one process at a time."""
+
+import random
+from collections.abc import Sequence
+
+from gridloom.base.clock import Clock
+from gridloom.base.codec import encode
+from gridloom.control.dispatch import Dispatch
+from gridloom.control.intake import Intake
+from gridloom.control.restore import restore
+from gridloom.control.timeline import Timeline
+from gridloom.core.state import State
+from gridloom.model.action import AnyAction
+from gridloom.model.event import AnyEvent
+from gridloom.model.life import OVER
+from gridloom.ports.journal import Journal, Letter, Record
+
+_SNAPSHOT_EVERY = 64
+_LEAP_SHARE = 0.5
+"""Share of a lease by which the clock may leap before the control plane waits for it to settle."""
+
+
+class ControlLoop:
+    """Owns the machine for as long as this process is the one writer."""
+
+    def __init__(self, journal: Journal, intake: Intake, dispatch: Dispatch, clock: Clock) -> None:
+        """Take over where the journal ends, and carry out what was left undone."""
+        self._journal = journal
+        self._intake = intake
+        self._dispatch = dispatch
+        self._machine, self._seq = restore(journal)
+        terms = self._machine.terms
+        self._timeline = Timeline(
+            clock,
+            self._machine.state.now_s,
+            leap_s=terms.lease_s * _LEAP_SHARE,
+            settle_s=terms.kill_margin_s,
+        )
+        dispatch.run(self._machine.state)
+
+    @property
+    def state(self) -> State:
+        """What the scheduler knows; read only."""
+        return self._machine.state
+
+    @property
+    def troubles(self) -> Sequence[str]:
+        """What could not be carried out at the last try, a sentence each."""
+        return self._dispatch.troubles
+
+    def idle(self) -> bool:
+        """Return whether no job is under way and nobody has handed anything in."""
+        jobs = self._machine.state.jobs.values()
+        return all(job.state in OVER for job in jobs) and not self._intake.letters()
+
+    def beat(self) -> bool:
+        """Take one turn; return whether anything happened.
+
+        Raises:
+            StaleWriterError: Another control plane has taken over.
+            SiteError: The journal, or a site, cannot be written.
+        """
+        now_s = self._timeline.now_s()
+        if now_s is None:
+            return False
+        letters = self._intake.letters()
+        seen = self._intake.sift(self.state, self._dispatch.observe(self.state))
+        events = [*seen, *(letter.event for letter in letters)]
+        timer_s = self._machine.next_timer_s()
+        if not events and (timer_s is None or timer_s > now_s):
+            return False
+        if self._step(events, letters, now_s):
+            self._dispatch.run(self.state)
+        return True
+
+    def _step(
+        self, events: Sequence[AnyEvent], letters: Sequence[Letter], now_s: float
+    ) -> Sequence[AnyAction]:
+        seed = self._seq + 1  # any seed will do as long as the record tells it
+        actions = self._machine.step(events, now_s, random.Random(seed))
+        record = Record(
+            seq=self._seq + 1,
+            now_s=now_s,
+            seed=seed,
+            events=tuple(events),
+            actions=tuple(actions),
+        )
+        due = record.seq % _SNAPSHOT_EVERY == 0
+        self._journal.append(record, letters, encode(self.state) if due else None)
+        self._seq = record.seq
+        return actions

@@ -1,0 +1,72 @@
+"""The run directory: everything about one job in one place, readable without gridloom."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from gridloom.base.codec import pretty
+from gridloom.base.errors import InputError
+from gridloom.base.files import replace_file
+from gridloom.control.metrics import decode_metric
+
+JOB_FILE = "job.yaml"
+GRID_FILE = "grid.yaml"
+JOB_RESOLVED_FILE = "job.resolved.json"
+GRID_RESOLVED_FILE = "grid.resolved.json"
+RECIPE_FILE = "recipe.json"
+ENVIRONMENT_FILE = "environment.json"
+DIFF_FILE = "workdir.diff"
+JOURNAL_FILE = "journal.jsonl"
+METRICS_FILE = "metrics.jsonl"
+RESULT_FILE = "result.json"
+SUMMARY_FILE = "summary.json"
+REPORT_FILE = "report.html"
+
+
+def create(runs: Path, job_id: str, files: dict[str, bytes | object]) -> Path:
+    """Make the run directory of a new job with its first files; return it.
+
+    Args:
+        runs: Directory of all run directories.
+        job_id: The job, whose directory must not exist.
+        files: By name; bytes are written as they are, anything else as indented JSON.
+
+    Raises:
+        InputError: The directory cannot be written.
+    """
+    directory = runs / job_id
+    try:
+        directory.mkdir(parents=True)
+        (directory / "logs").mkdir()
+        for name, content in files.items():
+            data = content if isinstance(content, bytes) else pretty(content).encode()
+            replace_file(directory / name, data)
+    except OSError as error:
+        raise InputError(
+            f"the run directory {directory} cannot be written: {error.strerror}; "
+            "set GRIDLOOM_HOME to a directory that you can write"
+        ) from error
+    return directory
+
+
+def metrics(run_dir: Path) -> Iterator[dict[str, Any]]:
+    """Yield the lines of ``metrics.jsonl``, oldest first; what a crash cut short is left out."""
+    try:
+        with (run_dir / METRICS_FILE).open("rb") as file:
+            for line in file:
+                metric = decode_metric(line)
+                if metric is not None:
+                    yield metric
+    except FileNotFoundError:
+        return
+
+
+def result(run_dir: Path) -> dict[str, Any]:
+    """Return what the training program wrote at its end; empty when it wrote nothing usable."""
+    try:
+        found = msgspec.json.decode((run_dir / RESULT_FILE).read_bytes())
+    except (FileNotFoundError, msgspec.DecodeError):
+        return {}
+    return found if isinstance(found, dict) else {}

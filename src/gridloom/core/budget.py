@@ -1,0 +1,63 @@
+"""What a job may still use, when that is spent, and the sentence that says so."""
+
+import math
+
+from gridloom.base.units import format_duration
+from gridloom.model.life import Job
+from gridloom.model.reason import Reason, Why
+
+_HOUR_S = 3600.0
+
+
+def due_s(job: Job) -> float:
+    """Return when the budget of a job that holds devices is spent; infinity for never."""
+    attempt = job.attempts[-1]
+    return attempt.started_s + _left_s(job, attempt.placement.price_per_hour)
+
+
+def is_spent(job: Job, now: float) -> bool:
+    """Return whether the budget is spent; true at ``due_s`` exactly, so that a timer never idles.
+
+    A queued job may have spent it too: by then its attempt had ended for another cause.
+    """
+    return _left_s(job, 0.0) <= 0 if job.attempt is None else due_s(job) <= now
+
+
+def used(job: Job, now: float) -> tuple[float, float]:
+    """Return the seconds that the job ran and what they cost, the present attempt included."""
+    if (attempt := job.attempt) is None:
+        return job.run_s, job.cost
+    run_s = now - attempt.started_s
+    return job.run_s + run_s, job.cost + run_s * attempt.placement.price_per_hour / _HOUR_S
+
+
+def reason(job: Job, now: float, currency: str) -> Reason:
+    """Return why the job is stopped, with the arithmetic."""
+    budget = job.spec.budget
+    run_s, cost = used(job, now)
+    parts = []
+    if budget.run_s_max:
+        parts.append(
+            f"{format_duration(run_s)} of {format_duration(budget.run_s_max)} of running time"
+        )
+    if budget.cost_max:
+        parts.append(f"{cost:.2f} of {budget.cost_max:.2f} {currency}")
+    return Reason(
+        code=Why.BUDGET_SPENT,
+        sentence=f"has used {' and '.join(parts)}, and so spent its budget",
+        remedy="submit it again with a larger budget; its newest checkpoint is kept",
+    )
+
+
+def _left_s(job: Job, price_per_hour: float) -> float:
+    """Return how many seconds the job can go on at that price; infinity without a limit."""
+    budget = job.spec.budget
+    run_left_s = budget.run_s_max - job.run_s if budget.run_s_max else math.inf
+    if not budget.cost_max:
+        return run_left_s
+    cost_left = budget.cost_max - job.cost
+    if cost_left <= 0:
+        return min(run_left_s, 0.0)
+    if not price_per_hour:
+        return run_left_s
+    return min(run_left_s, cost_left / price_per_hour * _HOUR_S)

@@ -1,0 +1,32 @@
+"""One call of the door: what every part of it reads, and where it leaves its intentions."""
+
+import random
+from dataclasses import dataclass, field
+
+import msgspec
+
+from gridloom.core.state import State
+from gridloom.model.action import AnyAction
+
+
+class LeaseTerms(msgspec.Struct, frozen=True, kw_only=True):
+    """How long a right to run lasts, and when its holder is deemed dead.
+
+    Attributes:
+        lease_s: From each grant or renewal to the lapse.
+        kill_margin_s: From the lapse until the holder, which stops itself then, is surely gone.
+    """
+
+    lease_s: float = 6.0
+    kill_margin_s: float = 4.0
+
+
+@dataclass(frozen=True)
+class Turn:
+    """What one step is given, and the intentions it has come to so far."""
+
+    state: State
+    terms: LeaseTerms
+    now: float
+    rng: random.Random
+    actions: list[AnyAction] = field(default_factory=list)

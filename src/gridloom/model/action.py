@@ -1,0 +1,70 @@
+"""Intentions: the closed union of everything that the core can want done."""
+
+import msgspec
+
+from gridloom.model.life import JobState, Placement
+from gridloom.model.reason import Reason
+
+
+class Action(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", omit_defaults=True):
+    """Something the core wants done, once; carrying it out twice must do no harm."""
+
+
+class StartAttempt(Action, frozen=True, kw_only=True, tag=True):
+    """Start the attempt's processes at every site of its placement.
+
+    Attributes:
+        job_id: The job.
+        attempt: The attempt's number.
+        epoch: Its fencing number.
+        placement: Where it runs.
+        restart_count: Attempts of the job before this one.
+        lease_until_s: Until when the right to run lasts unless renewed.
+    """
+
+    job_id: str
+    attempt: int
+    epoch: int
+    placement: Placement
+    restart_count: int
+    lease_until_s: float
+
+
+class RenewLease(Action, frozen=True, kw_only=True, tag=True):
+    """Let one task run on until then."""
+
+    job_id: str
+    attempt: int
+    epoch: int
+    domain: str
+    lease_until_s: float
+
+
+class StopTask(Action, frozen=True, kw_only=True, tag=True):
+    """Ask one task to stop; kill what is left after the grace.
+
+    Attributes:
+        job_id: The job.
+        attempt: The attempt's number.
+        epoch: Its fencing number.
+        domain: ``site/node``.
+        grace_s: Seconds before the kill; 0 kills at once.
+        reason: Why.
+    """
+
+    job_id: str
+    attempt: int
+    epoch: int
+    domain: str
+    grace_s: float
+    reason: Reason
+
+
+class CloseJob(Action, frozen=True, kw_only=True, tag=True):
+    """The job is over (for now): write its summary."""
+
+    job_id: str
+    state: JobState
+
+
+AnyAction = StartAttempt | RenewLease | StopTask | CloseJob

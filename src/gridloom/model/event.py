@@ -1,0 +1,102 @@
+"""Facts: the closed union of everything that can have happened."""
+
+import msgspec
+
+from gridloom.model.inventory import Inventory
+from gridloom.model.life import Outcome
+from gridloom.model.reason import Reason
+from gridloom.model.spec import JobSpec
+
+
+class Event(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", omit_defaults=True):
+    """Something that happened and cannot be taken back."""
+
+
+class InventoryChanged(Event, frozen=True, kw_only=True, tag=True):
+    """The grid is now this."""
+
+    inventory: Inventory
+
+
+class JobSubmitted(Event, frozen=True, kw_only=True, tag=True):
+    """A user handed in a job."""
+
+    job_id: str
+    spec: JobSpec
+    submitted_s: float
+
+
+class StopRequested(Event, frozen=True, kw_only=True, tag=True):
+    """A user wants the job stopped with its state saved."""
+
+    job_id: str
+
+
+class CancelRequested(Event, frozen=True, kw_only=True, tag=True):
+    """A user wants the job to end for good, at once."""
+
+    job_id: str
+
+
+class ResumeRequested(Event, frozen=True, kw_only=True, tag=True):
+    """A user wants a stopped or failed job to go on."""
+
+    job_id: str
+
+
+class TaskEvent(Event, frozen=True, kw_only=True):
+    """Something that happened to one task of one attempt.
+
+    Attributes:
+        job_id: The job.
+        attempt: The attempt's number.
+        epoch: The attempt's fencing number; facts of another epoch are dropped.
+        domain: ``site/node``.
+    """
+
+    job_id: str
+    attempt: int
+    epoch: int
+    domain: str
+
+
+class TaskRefused(TaskEvent, frozen=True, kw_only=True, tag=True):
+    """The site will not start the task."""
+
+    reason: Reason
+
+
+class TaskRunning(TaskEvent, frozen=True, kw_only=True, tag=True):
+    """The task's processes are alive: sent at their start, then as a heartbeat."""
+
+
+class TaskEnded(TaskEvent, frozen=True, kw_only=True, tag=True):
+    """The task has no process any more."""
+
+    outcome: Outcome
+
+
+class StepReported(TaskEvent, frozen=True, kw_only=True, tag=True):
+    """The attempt has done this training step (and those before it)."""
+
+    step: int
+
+
+class CheckpointSaved(TaskEvent, frozen=True, kw_only=True, tag=True):
+    """A checkpoint is complete."""
+
+    step: int
+
+
+AnyEvent = (
+    InventoryChanged
+    | JobSubmitted
+    | StopRequested
+    | CancelRequested
+    | ResumeRequested
+    | TaskRefused
+    | TaskRunning
+    | TaskEnded
+    | StepReported
+    | CheckpointSaved
+)

@@ -1,0 +1,212 @@
+"""Lives of jobs, attempts and tasks, and the tables of their legal transitions."""
+
+from enum import StrEnum
+
+import msgspec
+
+from gridloom.model.reason import Reason, Why
+from gridloom.model.spec import JobSpec, Option
+
+
+class JobState(StrEnum):
+    """Where a job is in its life."""
+
+    QUEUED = "queued"
+    STARTING = "starting"
+    RUNNING = "running"
+    STOPPING = "stopping"
+    STOPPED = "stopped"
+    SUCCEEDED = "succeeded"
+    FAILED = "failed"
+    CANCELLED = "cancelled"
+
+
+JOB_TRANSITIONS: dict[JobState, frozenset[JobState]] = {
+    JobState.QUEUED: frozenset(
+        {JobState.STARTING, JobState.STOPPED, JobState.FAILED, JobState.CANCELLED}
+    ),
+    JobState.STARTING: frozenset({JobState.RUNNING, JobState.STOPPING}),
+    JobState.RUNNING: frozenset({JobState.STOPPING}),
+    JobState.STOPPING: frozenset(
+        {
+            JobState.QUEUED,
+            JobState.STOPPED,
+            JobState.SUCCEEDED,
+            JobState.FAILED,
+            JobState.CANCELLED,
+        }
+    ),
+    JobState.STOPPED: frozenset({JobState.QUEUED, JobState.CANCELLED}),
+    JobState.SUCCEEDED: frozenset(),
+    JobState.FAILED: frozenset({JobState.QUEUED}),
+    JobState.CANCELLED: frozenset(),
+}
+"""From each state, the states that may follow. ``resume`` leads back from stopped and failed."""
+
+OVER = frozenset({JobState.STOPPED, JobState.SUCCEEDED, JobState.FAILED, JobState.CANCELLED})
+"""States in which nothing runs and nothing is owed."""
+
+HOLDING = frozenset({JobState.STARTING, JobState.RUNNING, JobState.STOPPING})
+"""States in which a job holds devices."""
+
+
+class TaskState(StrEnum):
+    """Where one supervised process group on one node is in its life."""
+
+    STARTING = "starting"
+    RUNNING = "running"
+    ENDED = "ended"
+
+
+class Outcome(msgspec.Struct, frozen=True, kw_only=True):
+    """How a task ended.
+
+    Attributes:
+        code: The cause.
+        sentence: The cause, for a person.
+        remedy: What would help, where known.
+        rank: The rank that ended first in that way; -1 when no rank did.
+        exit_code: Its exit status; negative for a signal, as Python reports it.
+        ended_s: When, in seconds since the epoch, by the node's clock.
+    """
+
+    code: Why
+    sentence: str
+    remedy: str = ""
+    rank: int = -1
+    exit_code: int = 0
+    ended_s: float = 0.0
+
+
+class TaskPlacement(msgspec.Struct, frozen=True, kw_only=True):
+    """The devices of one node that an attempt holds; tasks stand in rank order.
+
+    Attributes:
+        site: Name of the site.
+        node: Name of the node.
+        address: Where other nodes reach it.
+        devices: Numbers of the devices, ascending; one rank each.
+    """
+
+    site: str
+    node: str
+    address: str
+    devices: tuple[int, ...]
+
+    @property
+    def domain(self) -> str:
+        """``site/node``, the name under which the task is known."""
+        return f"{self.site}/{self.node}"
+
+
+class Placement(msgspec.Struct, frozen=True, kw_only=True):
+    """Where an attempt runs.
+
+    Attributes:
+        option: The shape that was placed.
+        tasks: One a node, in rank order; nodes of one site are neighbours.
+        price_per_hour: Of all devices together, in the grid's currency.
+    """
+
+    option: Option
+    tasks: tuple[TaskPlacement, ...]
+    price_per_hour: float = 0.0
+
+    def site_ranks(self) -> tuple[tuple[str, int], ...]:
+        """Return the number of ranks of every site, in rank order."""
+        counts: dict[str, int] = {}
+        for task in self.tasks:
+            counts[task.site] = counts.get(task.site, 0) + len(task.devices)
+        return tuple(counts.items())
+
+
+class Task(msgspec.Struct, kw_only=True):
+    """One supervised process group.
+
+    Attributes:
+        placement: Where it runs.
+        state: Where it is in its life.
+        lease_until_s: Until when its right to run lasts, by the core's clock.
+        outcome: How it ended, once it has.
+    """
+
+    placement: TaskPlacement
+    state: TaskState = TaskState.STARTING
+    lease_until_s: float = 0.0
+    outcome: Outcome | None = None
+
+
+class Attempt(msgspec.Struct, kw_only=True):
+    """One try of a job.
+
+    Attributes:
+        number: From 1.
+        epoch: Fencing number; no two attempts of the grid share one, and later ones are higher.
+        placement: Where it runs.
+        tasks: By ``site/node``, in rank order.
+        started_s: When it was placed.
+        resumed: Whether it was told to continue from a checkpoint.
+        stop_sent: Whether its tasks were told to stop.
+        killed: Whether they were told to die at once.
+        grace_until_s: When the grace of the stop ends; 0 before a stop.
+        ended_s: When the last task ended; 0 while it runs.
+        outcome: The cause of its end.
+        first_step: First training step that it reported; 0 for none.
+        last_step: Last training step that it reported.
+        checkpoint_step: Training step of the newest checkpoint it reported.
+    """
+
+    number: int
+    epoch: int
+    placement: Placement
+    tasks: dict[str, Task]
+    started_s: float
+    resumed: bool = False
+    stop_sent: bool = False
+    killed: bool = False
+    grace_until_s: float = 0.0
+    ended_s: float = 0.0
+    outcome: Outcome | None = None
+    first_step: int = 0
+    last_step: int = 0
+    checkpoint_step: int = 0
+
+
+class Job(msgspec.Struct, kw_only=True):
+    """What is known of a job.
+
+    Attributes:
+        job_id: Unique for ever.
+        spec: What was asked.
+        submitted_s: Its place in the queue; kept over restarts.
+        state: Where it is in its life.
+        attempts: All tries, oldest first.
+        restarts: Attempts that count against the retry policy since the last resume.
+        not_before_s: Backing off until then.
+        wanted: What was asked for meanwhile: ``stop``, ``cancel``, ``resume`` (after a stop that
+            was already sent) or nothing.
+        wanted_reason: Why.
+        reason: Why it waits, or why it ended.
+        checkpoint_step: Training step of its newest checkpoint; 0 for none.
+        run_s: Seconds that ended attempts ran.
+        cost: What ended attempts cost.
+    """
+
+    job_id: str
+    spec: JobSpec
+    submitted_s: float
+    state: JobState = JobState.QUEUED
+    attempts: list[Attempt] = msgspec.field(default_factory=list)
+    restarts: int = 0
+    not_before_s: float = 0.0
+    wanted: str = ""
+    wanted_reason: Reason | None = None
+    reason: Reason | None = None
+    checkpoint_step: int = 0
+    run_s: float = 0.0
+    cost: float = 0.0
+
+    @property
+    def attempt(self) -> Attempt | None:
+        """The attempt that holds devices now."""
+        return self.attempts[-1] if self.state in HOLDING else None

@@ -1,0 +1,74 @@
+"""Codes for "why not" and "why stopped", each with the sentence that a person reads."""
+
+from enum import StrEnum
+
+import msgspec
+
+
+class Why(StrEnum):
+    """Every cause that the core can give."""
+
+    # why a site or node was passed over, or a job waits
+    SITE_NOT_ALLOWED = "site_not_allowed"
+    SITE_REFUSED = "site_refused"
+    WRONG_ACCELERATOR = "wrong_accelerator"
+    TOO_LITTLE_MEMORY = "too_little_memory"
+    IN_USE = "in_use"
+    HELD_FOR_EARLIER_JOB = "held_for_earlier_job"
+    TOO_FEW_FREE = "too_few_free"
+    BACKING_OFF = "backing_off"
+    # why a job can never run
+    NEVER_FITS = "never_fits"
+    # why an attempt or a job ended
+    COMPLETED = "completed"
+    EXITED = "exited"
+    KILLED = "killed"
+    PEER_LOST = "peer_lost"
+    SUPERVISOR_LOST = "supervisor_lost"
+    LEASE_LAPSED = "lease_lapsed"
+    REFUSED = "refused"
+    CONFIG = "config"
+    IO = "io"
+    STOP_REQUESTED = "stop_requested"
+    CANCEL_REQUESTED = "cancel_requested"
+    BUDGET_SPENT = "budget_spent"
+
+
+INFRASTRUCTURE = frozenset(
+    {Why.KILLED, Why.PEER_LOST, Why.SUPERVISOR_LOST, Why.LEASE_LAPSED, Why.REFUSED}
+)
+"""Causes outside the program: another attempt may well succeed."""
+
+
+class Refusal(msgspec.Struct, frozen=True, kw_only=True):
+    """The first rule that failed in one domain (a site, or a node in it).
+
+    Attributes:
+        code: The rule.
+        domain: ``site`` or ``site/node``.
+        sentence: What was found, for a person.
+        wanted: How many devices the rule was asked for, where it counts.
+        found: How many it found.
+    """
+
+    code: Why
+    domain: str
+    sentence: str
+    wanted: int = 0
+    found: int = 0
+
+
+class Reason(msgspec.Struct, frozen=True, kw_only=True):
+    """Why something is as it is.
+
+    Attributes:
+        code: The cause.
+        sentence: The cause, for a person.
+        remedy: The smallest change that would help; empty when only time does.
+        refusals: The domains that were looked at, and what each lacked.
+    """
+
+    code: Why
+    sentence: str
+    remedy: str = ""
+    refusals: tuple[Refusal, ...] = ()

@@ -1,0 +1,105 @@
+"""What our own training program is told: the shape of the model, its data, and how to train it."""
+
+import msgspec
+
+PYTHON_STDLIB = "python-stdlib"
+"""Name of the corpus that every machine has: the source code of Python's standard library."""
+
+BYTE_VOCABULARY = 257
+"""The 256 bytes and one token between documents."""
+
+
+class GptShape(msgspec.Struct, frozen=True, kw_only=True):
+    """A decoder-only transformer: pre-norm, rotary positions, grouped-query attention, SwiGLU.
+
+    Attributes:
+        layers: Transformer blocks.
+        hidden: Width of the residual stream.
+        heads: Query heads; ``hidden / heads`` is the head size.
+        kv_heads: Key and value heads, a divisor of ``heads``.
+        ffn: Width of the gated feed-forward layer.
+        vocabulary: Tokens.
+        tied_embeddings: The output layer shares the weights of the input embedding.
+        rope_base: Base of the rotary frequencies.
+    """
+
+    layers: int
+    hidden: int
+    heads: int
+    kv_heads: int
+    ffn: int
+    vocabulary: int = BYTE_VOCABULARY
+    tied_embeddings: bool = True
+    rope_base: float = 10_000.0
+
+
+class TextData(msgspec.Struct, frozen=True, kw_only=True):
+    """Text to train on, as bytes.
+
+    Attributes:
+        text: ``("python-stdlib",)``, or files, directories and glob patterns.
+        held_out: Share of the files that is kept from training and used to evaluate, 0 to 0.5.
+    """
+
+    text: tuple[str, ...] = (PYTHON_STDLIB,)
+    held_out: float = 0.02
+
+
+class Training(msgspec.Struct, frozen=True, kw_only=True):
+    """How to train.
+
+    Attributes:
+        steps: Training steps in all.
+        global_batch: Sequences a training step, over all ranks.
+        sequence_length: Tokens a sequence.
+        micro_batch: Sequences a rank takes through the model at once; 0 means all its share.
+        learning_rate: Peak, reached after the warm-up.
+        min_learning_rate: At the end of the cosine.
+        warmup_steps: Steps of linear warm-up.
+        weight_decay: AdamW's, on matrices only.
+        beta1: AdamW's first moment.
+        beta2: AdamW's second moment.
+        clip_norm: Global norm to which gradients are clipped; 0 means no clipping.
+        precision: ``fp32`` or ``bf16`` (fp32 weights and gradients, bf16 matrix products).
+        seed: Of the weights and of the data order.
+    """
+
+    steps: int
+    global_batch: int
+    sequence_length: int
+    micro_batch: int = 0
+    learning_rate: float = 3e-3
+    min_learning_rate: float = 3e-4
+    warmup_steps: int = 20
+    weight_decay: float = 0.1
+    beta1: float = 0.9
+    beta2: float = 0.95
+    clip_norm: float = 1.0
+    precision: str = "fp32"
+    seed: int = 1
+
+
+class CheckpointPolicy(msgspec.Struct, frozen=True, kw_only=True):
+    """Where and how often state is saved.
+
+    Attributes:
+        directory: Absolute path that every rank can write.
+        interval_steps: Training steps between two checkpoints.
+        keep: How many of the newest are kept.
+    """
+
+    directory: str
+    interval_steps: int = 50
+    keep: int = 2
+
+
+class GptRecipe(msgspec.Struct, frozen=True, kw_only=True):
+    """Everything that ``gridloom.runtime.entry`` is told beyond who it is.
+
+    Written by the control plane as ``recipe.json`` in the run directory.
+    """
+
+    shape: GptShape
+    data: TextData
+    training: Training
+    checkpoint: CheckpointPolicy

@@ -1,0 +1,1 @@
+"""Estimates before anything runs: parameters, memory, traffic, and the shapes a job could take."""

@@ -1,0 +1,47 @@
+"""The port that a site is reached through."""
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from gridloom.model.event import AnyEvent
+from gridloom.model.reason import Reason
+from gridloom.wire.agent import TaskOrder, TaskRef
+
+
+class Driver(Protocol):
+    """Carries out what the core wants at one site, and tells what happened there.
+
+    Every verb may be called again with the same arguments and must then do no harm: after a crash
+    the control plane repeats what it is not sure of. No verb waits for training processes.
+    """
+
+    def submit(self, order: TaskOrder) -> Reason | None:
+        """Start the task, or return why the site will not.
+
+        Idempotent by ``order.task``: a task that was started before is not started again.
+        """
+        ...
+
+    def renew(self, task: TaskRef, until_s: float) -> None:
+        """Let the task run on until ``until_s``, in seconds since the epoch."""
+        ...
+
+    def stop(self, task: TaskRef, grace_s: float, sentence: str) -> None:
+        """Ask the task to stop and kill what is left after ``grace_s``; 0 kills at once."""
+        ...
+
+    def observe(self, tasks: Sequence[TaskRef]) -> list[AnyEvent]:
+        """Return what happened to ``tasks`` since the last call, oldest first.
+
+        A task whose supervisor is gone is reported as ended, after its processes are.
+        Facts may be repeated; none is lost.
+        """
+        ...
+
+    def free_port(self, address: str, ports: tuple[int, int], taken: frozenset[int]) -> int:
+        """Return a port of the range ``ports`` on which a process at ``address`` can listen.
+
+        Raises:
+            SiteError: All of them are taken.
+        """
+        ...

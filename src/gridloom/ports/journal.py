@@ -1,0 +1,89 @@
+"""The port that facts and intentions are kept behind."""
+
+from collections.abc import Sequence
+from typing import Protocol
+
+import msgspec
+
+from gridloom.model.action import AnyAction
+from gridloom.model.event import AnyEvent
+
+RECORD_VERSION = 1
+"""Version of the record's layout; a reader upgrades older ones."""
+
+
+class Record(msgspec.Struct, frozen=True, kw_only=True):
+    """One call of the core's door: enough to repeat it exactly.
+
+    Attributes:
+        seq: From 1, without gaps.
+        now_s: The time that was handed in.
+        seed: Seed of the random source that was handed in.
+        events: The facts.
+        actions: The intentions that came out.
+        version: Layout of the record.
+    """
+
+    seq: int
+    now_s: float
+    seed: int
+    events: tuple[AnyEvent, ...]
+    actions: tuple[AnyAction, ...]
+    version: int = RECORD_VERSION
+
+
+class Letter(msgspec.Struct, frozen=True, kw_only=True):
+    """A fact that another process handed in.
+
+    Attributes:
+        letter_id: Number in the order of arrival.
+        event: The fact.
+    """
+
+    letter_id: int
+    event: AnyEvent
+
+
+class Journal(Protocol):
+    """An ordered log of records, a snapshot, a letter box and an outbox, in one place."""
+
+    def post(self, events: Sequence[AnyEvent]) -> None:
+        """Hand in facts from outside the control loop; durable when this returns."""
+        ...
+
+    def letters(self) -> list[Letter]:
+        """Return the facts that no record contains yet, oldest first."""
+        ...
+
+    def append(self, record: Record, letters: Sequence[Letter], snapshot: bytes | None) -> None:
+        """Commit a record, its actions as outbox entries, and the letters it used up, together.
+
+        Args:
+            record: Its ``seq`` must be the next one.
+            letters: Those whose facts the record contains.
+            snapshot: The encoded state after the record, when one is due.
+
+        Raises:
+            StaleWriterError: Another writer has appended meanwhile.
+        """
+        ...
+
+    def last_seq(self) -> int:
+        """Return the number of the newest record; 0 when there is none."""
+        ...
+
+    def records(self, after: int = 0) -> list[Record]:
+        """Return all records with a higher number than ``after``, in order."""
+        ...
+
+    def snapshot(self) -> tuple[int, bytes] | None:
+        """Return the newest snapshot and the number of the record after which it was taken."""
+        ...
+
+    def outbox(self) -> list[tuple[int, AnyAction]]:
+        """Return actions that were not carried out yet, with their numbers, oldest first."""
+        ...
+
+    def done(self, action_ids: Sequence[int]) -> None:
+        """Note that these actions were carried out."""
+        ...

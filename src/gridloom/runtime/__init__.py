@@ -1,0 +1,1 @@
+"""The training process: model, data, mesh, exchange of gradients, checkpoints, and the loop."""

@@ -1,0 +1,112 @@
+"""The program of one rank: ``python -m gridloom.runtime.entry`` under the launch contract."""
+
+import contextlib
+import os
+import signal
+import sys
+import traceback
+from dataclasses import replace
+from pathlib import Path
+from types import FrameType
+
+import msgspec
+import torch
+
+from gridloom.base.codec import decode
+from gridloom.base.errors import InputError
+from gridloom.base.system import SystemClock
+from gridloom.model.recipe import GptRecipe
+from gridloom.runtime.failure import PeerLostError, RuntimeFailureError, StorageError
+from gridloom.runtime.mesh import Mesh
+from gridloom.runtime.records import RECIPE_FILE, append_line
+from gridloom.runtime.train import Trainer
+from gridloom.wire.launch import EXIT_CONFIG, EXIT_IO, EXIT_PEER_LOST, Failure, Rank
+
+EXIT_FAILED = 1
+
+
+class StopWish:
+    """Remembers that this process was asked to stop."""
+
+    def __init__(self) -> None:
+        self._wished = False
+
+    def __call__(self) -> bool:
+        """Return whether it was."""
+        return self._wished
+
+    def listen(self) -> None:
+        """Take SIGTERM and SIGUSR1 as the request; a terminal's Ctrl-C is for the agent."""
+        signal.signal(signal.SIGTERM, self._note)
+        signal.signal(signal.SIGUSR1, self._note)
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+    def _note(self, signum: int, frame: FrameType | None) -> None:
+        self._wished = True
+
+
+def main() -> int:
+    """Run one rank; return its exit code."""
+    stop = StopWish()
+    stop.listen()
+    try:
+        rank = Rank.from_environment(os.environ)
+    except InputError as error:
+        sys.stderr.write(f"{error}\n")
+        return EXIT_CONFIG
+    try:
+        return _run(rank, stop)
+    except PeerLostError as error:
+        sys.stderr.write(f"rank {rank.rank}: {error}\n")
+        return EXIT_PEER_LOST
+    except InputError as error:
+        bare = [replace(problem, remedy="").sentence() for problem in error.problems]
+        remedies = [problem.remedy for problem in error.problems if problem.remedy]
+        return _fail(rank, EXIT_CONFIG, "; ".join(bare), "; ".join(remedies))
+    except RuntimeFailureError as error:
+        code = EXIT_IO if isinstance(error, StorageError) else EXIT_FAILED
+        return _fail(rank, code, error.message, error.remedy)
+    except OSError as error:
+        remedy = f"make room, or grant access: {error.filename or rank.run_dir}"
+        return _fail(rank, EXIT_IO, f"a file cannot be used: {error}", remedy)
+    except Exception as error:  # noqa: BLE001 - the last line of defence, told in full
+        traceback.print_exc()
+        return _fail(rank, EXIT_FAILED, f"{type(error).__name__}: {error}", "see the rank's log")
+
+
+def _run(rank: Rank, stop: StopWish) -> int:
+    if "OMP_NUM_THREADS" not in os.environ:
+        torch.set_num_threads(1)
+    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # or cuBLAS is not deterministic
+    torch.use_deterministic_algorithms(mode=True)
+    device = torch.device("cpu")
+    if torch.cuda.is_available():
+        device = torch.device("cuda", rank.local_rank)
+        torch.cuda.set_device(device)
+    recipe = _read_recipe(Path(rank.run_dir) / RECIPE_FILE)
+    mesh = Mesh(rank, device)
+    try:
+        return Trainer(rank, recipe, mesh, SystemClock(), stop).run()
+    finally:
+        mesh.close()
+
+
+def _read_recipe(path: Path) -> GptRecipe:
+    try:
+        return decode(path.read_bytes(), GptRecipe)
+    except FileNotFoundError as error:
+        raise InputError(f"there is no recipe at {path}: gridloom writes it") from error
+    except msgspec.DecodeError as error:
+        raise InputError(f"the recipe {path} cannot be used: {error}") from error
+
+
+def _fail(rank: Rank, code: int, message: str, remedy: str) -> int:
+    """Tell the failure to the agent and to the log; return the exit code."""
+    sys.stderr.write(f"rank {rank.rank}: {message}\n")
+    with contextlib.suppress(OSError):  # the disk may be what is full
+        append_line(Path(rank.report_file), Failure(message=message, remedy=remedy))
+    return code
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,190 @@
+"""What a run writes for others: report lines, a row of metrics a step, and the result.
+
+In the run directory: ``metrics.jsonl`` (one ``StepMetrics`` a line; a step that a later attempt
+repeated appears again with that attempt's number) and ``result.json`` (one ``Result``).
+"""
+
+import os
+from pathlib import Path
+
+import msgspec
+
+from gridloom.base.codec import decode, encode, pretty
+from gridloom.wire.launch import AnyLine
+
+METRICS_FILE = "metrics.jsonl"
+RESULT_FILE = "result.json"
+RECIPE_FILE = "recipe.json"
+
+
+class SiteMetrics(msgspec.Struct, frozen=True, kw_only=True):
+    """One site in one training step; seconds are means over the site's ranks.
+
+    The exchange that carries these numbers cannot time itself, so what is not known before it is
+    the step before's.
+
+    Attributes:
+        ranks: Ranks at the site.
+        tokens: Tokens it trained on in this step.
+        compute_s: Forward and backward passes of this step.
+        data_s: Fetching the samples of this step.
+        within_site_s: Exchange inside the site in the step before, waiting included.
+        between_site_s: Exchange between sites in the step before, waiting included.
+        checkpoint_s: The checkpoint after the step before; 0 without one.
+    """
+
+    ranks: int
+    tokens: int
+    compute_s: float
+    data_s: float
+    within_site_s: float
+    between_site_s: float
+    checkpoint_s: float
+
+
+class StepMetrics(msgspec.Struct, frozen=True, kw_only=True):
+    """One training step, seen by rank 0.
+
+    Attributes:
+        attempt: The attempt that ran the step.
+        step: Its number, from 1.
+        loss: Mean over all ranks' tokens, nats a token.
+        learning_rate: Used in this step.
+        grad_norm: Global norm before clipping.
+        tokens: Tokens of this step over all ranks.
+        tokens_per_s: ``tokens / step_s``.
+        step_s: The step without its checkpoint.
+        compute_s: Forward and backward passes.
+        within_site_s: Exchange inside the site, waiting for slower ranks included.
+        between_site_s: Exchange between the sites, waiting for slower sites included.
+        data_s: Fetching the samples.
+        within_sites_bytes: Bytes sent inside all sites since the same count of the row before, as
+            measured; ``None`` where the system does not count. The last step's exchange is in
+            the result only.
+        between_sites_bytes: The same between sites.
+        sites: Every site by name.
+        now_s: When the step ended, seconds since the Unix epoch.
+        checkpoint_s: The checkpoint after this step; 0 without one.
+    """
+
+    attempt: int
+    step: int
+    loss: float
+    learning_rate: float
+    grad_norm: float
+    tokens: int
+    tokens_per_s: float
+    step_s: float
+    compute_s: float
+    within_site_s: float
+    between_site_s: float
+    data_s: float
+    within_sites_bytes: int | None
+    between_sites_bytes: int | None
+    sites: dict[str, SiteMetrics]
+    now_s: float
+    checkpoint_s: float = 0.0
+
+
+class ByteCount(msgspec.Struct, frozen=True, kw_only=True):
+    """Bytes sent in the training steps of one attempt, all ranks together.
+
+    Attributes:
+        predicted: By ``collective.predicted_bytes``.
+        measured: By the kernel's counters; ``None`` where there are none.
+    """
+
+    predicted: int
+    measured: int | None
+
+
+class ResultBytes(msgspec.Struct, frozen=True, kw_only=True):
+    """Traffic of the exchange of gradients.
+
+    Attributes:
+        steps: Training steps that the counts are for: the last attempt's.
+        within_sites: Inside sites.
+        between_sites: Between sites.
+    """
+
+    steps: int
+    within_sites: ByteCount
+    between_sites: ByteCount
+
+
+class ResultMemory(msgspec.Struct, frozen=True, kw_only=True):
+    """Memory of the process that used most.
+
+    Attributes:
+        peak_bytes_per_rank: Highest resident memory (on a GPU: highest allocated there).
+        before_model_bytes_per_rank: Resident memory with libraries and data, before the model.
+    """
+
+    peak_bytes_per_rank: int
+    before_model_bytes_per_rank: int
+
+
+class Result(msgspec.Struct, frozen=True, kw_only=True):
+    """How a training ended.
+
+    Attributes:
+        attempt: The attempt that finished it.
+        steps: Training steps in all.
+        loss_first: Of the first training step, whichever attempt ran it.
+        loss_last: Of the last.
+        bits_per_byte: On the held-out files; ``None`` when nothing is held out.
+        bigram_bits_per_byte: The baseline on the same files.
+        held_out_files: Their number.
+        held_out_bytes: Their size.
+        parameters: Of the model.
+        tokens: Trained on in all steps, all attempts' together.
+        bytes: Traffic.
+        memory: Memory.
+        train_s: Seconds in this attempt's training steps, checkpoints included.
+        evaluate_s: Seconds of the evaluation.
+        ranks: Ranks of this attempt.
+        sites: Ranks of every site.
+    """
+
+    attempt: int
+    steps: int
+    loss_first: float | None
+    loss_last: float | None
+    bits_per_byte: float | None
+    bigram_bits_per_byte: float | None
+    held_out_files: int
+    held_out_bytes: int
+    parameters: int
+    tokens: int
+    bytes: ResultBytes
+    memory: ResultMemory
+    train_s: float
+    evaluate_s: float
+    ranks: int
+    sites: dict[str, int]
+
+
+def append_line(path: Path, record: AnyLine | StepMetrics) -> None:
+    """Append one JSON line in one write, so that a reader never sees two lines mixed."""
+    descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
+    try:
+        os.write(descriptor, encode(record) + b"\n")
+    finally:
+        os.close(descriptor)
+
+
+def first_and_last_loss(run_dir: Path) -> tuple[float, float] | None:
+    """Return the losses of the first and the last row of metrics, ``None`` when there is none."""
+    try:
+        rows = (run_dir / METRICS_FILE).read_bytes().splitlines()
+        first, last = (decode(row, StepMetrics).loss for row in (rows[0], rows[-1]))
+    except (OSError, IndexError, msgspec.DecodeError):
+        return None
+    return first, last
+
+
+def write_result(run_dir: Path, result: Result) -> None:
+    """Write ``result.json`` so that it is there in full or not at all."""
+    temporary = run_dir / f"{RESULT_FILE}.tmp"
+    temporary.write_text(pretty(result))
+    temporary.replace(run_dir / RESULT_FILE)

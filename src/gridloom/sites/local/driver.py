@@ -1,0 +1,143 @@
+"""The driver of sites on this machine."""
+
+import contextlib
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from gridloom.base.clock import Clock
+from gridloom.base.codec import encode
+from gridloom.base.errors import SiteError
+from gridloom.model.event import AnyEvent, TaskEnded
+from gridloom.model.life import Outcome
+from gridloom.model.reason import Reason, Why
+from gridloom.sites.local.client import SUPERVISOR_LOG, LocalClient
+from gridloom.sites.local.parse import ended, events
+from gridloom.sites.local.render import files, supervisor_argv, task_directory
+from gridloom.wire.agent import (
+    LEASE_FILE,
+    STOP_FILE,
+    LeaseRenewal,
+    StopOrder,
+    TaskOrder,
+    TaskRef,
+)
+
+_START_S = 15.0
+"""How long a supervisor may take from its start to its first report."""
+
+
+class LocalDriver:
+    """Runs tasks as process groups on this machine (plays `gridloom.ports.driver.Driver`)."""
+
+    def __init__(self, runs: Path, python: str, clock: Clock, sweep: Callable[[str], int]) -> None:
+        """Drive the tasks of the runs in ``runs``.
+
+        Args:
+            runs: Directory of all run directories.
+            python: Interpreter of the supervisors.
+            clock: Where the time comes from.
+            sweep: Kills every process that carries a task's token; returns how many there were.
+        """
+        self._runs = runs.absolute()  # a supervisor has another working directory
+        self._python = python
+        self._clock = clock
+        self._sweep = sweep
+        self._client = LocalClient()
+        self._first_look_s: dict[TaskRef, float] = {}
+        self._swept: dict[TaskRef, int] = {}
+        self._ends: dict[TaskRef, AnyEvent] = {}
+
+    def submit(self, order: TaskOrder) -> Reason | None:
+        """Start the task's supervisor unless it was started before."""
+        directory = self._directory(order.task)
+        try:
+            if self._client.started(directory) or self._client.alive(directory):
+                return None
+            for rank in order.ranks:
+                Path(rank.log_file).parent.mkdir(parents=True, exist_ok=True)
+            self._client.write(directory, files(order))
+            self._client.start(supervisor_argv(self._python, directory), directory)
+        except OSError as error:
+            return Reason(
+                code=Why.IO,
+                sentence=f"the task cannot be started: {error.strerror}: {error.filename}",
+                remedy="make the run directory writable, or free space there",
+            )
+        self._first_look_s[order.task] = self._clock.monotonic_s()
+        return None
+
+    def renew(self, task: TaskRef, until_s: float) -> None:
+        """Write the lease anew."""
+        self._write(task, LEASE_FILE, encode(LeaseRenewal(until_s=until_s)))
+
+    def stop(self, task: TaskRef, grace_s: float, sentence: str) -> None:
+        """Write the order to stop."""
+        self._write(task, STOP_FILE, encode(StopOrder(grace_s=grace_s, sentence=sentence)))
+
+    def observe(self, tasks: Sequence[TaskRef]) -> list[AnyEvent]:
+        """Return what the supervisors reported, and the end of those that are gone."""
+        facts: list[AnyEvent] = []
+        for task in tasks:
+            with contextlib.suppress(OSError):  # of what we cannot see now we do not speak now
+                facts.extend(self._observe(task))
+        return facts
+
+    def free_port(self, address: str, ports: tuple[int, int], taken: frozenset[int]) -> int:
+        """Return the first port of the range that nobody listens on."""
+        first, last = ports
+        for port in range(first, last + 1):
+            try:
+                if port not in taken and self._client.can_listen(address, port):
+                    return port
+            except (OSError, UnicodeError) as error:
+                why = getattr(error, "strerror", None) or error
+                raise SiteError(
+                    f"no process of this machine can listen at {address}: {why}"
+                ) from error
+        raise SiteError(f"every port of {first}-{last} at {address} is in use")
+
+    def _observe(self, task: TaskRef) -> list[AnyEvent]:
+        directory = self._directory(task)
+        # In this order: who has started is alive until all is over, and speaks its last before
+        started = self._client.started(directory)
+        alive = self._client.alive(directory)
+        facts = events(task, self._client.lines(directory))
+        self._ends.update((task, fact) for fact in facts if isinstance(fact, TaskEnded))
+        if not facts and task in self._ends:
+            return [self._ends[task]]
+        if not alive and task not in self._ends and self._is_lost(task, directory, started):
+            facts.extend(self._lost(task, directory))
+        return facts
+
+    def _directory(self, task: TaskRef) -> Path:
+        return Path(task_directory(self._runs, task))
+
+    def _write(self, task: TaskRef, name: str, data: bytes) -> None:
+        directory = self._directory(task)
+        try:
+            self._client.write(directory, {name: data})
+        except OSError as error:
+            raise SiteError(f"{directory / name}: {error.strerror}") from error
+
+    def _is_lost(self, task: TaskRef, directory: Path, started: bool) -> bool:  # noqa: FBT001
+        if started:
+            return True
+        first_look_s = self._first_look_s.setdefault(task, self._clock.monotonic_s())
+        overdue = self._clock.monotonic_s() - first_look_s >= _START_S
+        return overdue and self._client.forbid(directory)
+
+    def _lost(self, task: TaskRef, directory: Path) -> list[AnyEvent]:
+        """Return the end of a task whose supervisor is gone, once its processes are, too."""
+        left = self._sweep(task.token)
+        total = self._swept[task] = self._swept.get(task, 0) + left
+        if left:
+            return []
+        swept = f"; {total} of its processes were killed" if total else ""
+        outcome = Outcome(
+            code=Why.SUPERVISOR_LOST,
+            sentence=f"the supervisor of {task.domain} is gone without a word{swept}",
+            remedy=f"see {directory / SUPERVISOR_LOG}",
+            ended_s=self._clock.now_s(),
+        )
+        self._ends[task] = ended(task, outcome)
+        return [self._ends[task]]

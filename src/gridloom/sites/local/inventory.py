@@ -1,0 +1,57 @@
+"""What this machine has: NVIDIA accelerators when there are any, CPU slots otherwise."""
+
+import os
+import re
+
+import psutil
+import pynvml
+
+from gridloom.model.inventory import CPU, Inventory, Node, Site
+
+_LOOPBACK = "127.0.0.1"
+
+
+def discover() -> Inventory:
+    """Return this machine as one site called ``local``, with one node a kind of accelerator."""
+    nodes = _gpu_nodes() or (_cpu_node(),)
+    return Inventory(sites=(Site(name="local", kind="local", nodes=nodes),))
+
+
+def kind_of(product: str) -> str:
+    """Return the accelerator kind for a product name, as ``h200`` for ``NVIDIA H200 NVL``."""
+    words = [word for word in re.split(r"[^a-z0-9]+", product.lower()) if word]
+    named = [word for word in words if word not in ("nvidia", "tesla", "geforce", "quadro")]
+    return next(
+        (word for word in named if any(c.isdigit() for c in word)), "-".join(named) or "gpu"
+    )
+
+
+def _cpu_node() -> Node:
+    # The cores that this process may use, not those that the machine has
+    slots = (
+        len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    )
+    memory_bytes = psutil.virtual_memory().total // slots
+    return Node(
+        name="local", address=_LOOPBACK, accelerator=CPU, count=slots, memory_bytes=memory_bytes
+    )
+
+
+def _gpu_nodes() -> tuple[Node, ...]:
+    try:
+        pynvml.nvmlInit()
+    except pynvml.NVMLError:  # no driver: no NVIDIA accelerator that could be used
+        return ()
+    try:
+        found: dict[tuple[str, int], int] = {}
+        for index in range(pynvml.nvmlDeviceGetCount()):
+            handle = pynvml.nvmlDeviceGetHandleByIndex(index)
+            memory_bytes = int(pynvml.nvmlDeviceGetMemoryInfo(handle).total)
+            key = (kind_of(str(pynvml.nvmlDeviceGetName(handle))), memory_bytes)
+            found[key] = found.get(key, 0) + 1
+    finally:
+        pynvml.nvmlShutdown()
+    return tuple(
+        Node(name=kind, address=_LOOPBACK, accelerator=kind, count=count, memory_bytes=memory_bytes)
+        for (kind, memory_bytes), count in found.items()
+    )

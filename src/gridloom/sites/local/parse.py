@@ -1,0 +1,56 @@
+"""From a supervisor's reports to facts (pure)."""
+
+from collections.abc import Iterable
+from typing import TypedDict
+
+import msgspec
+
+from gridloom.model.event import AnyEvent, CheckpointSaved, StepReported, TaskEnded, TaskRunning
+from gridloom.model.life import Outcome
+from gridloom.wire.agent import REPORTS, Alive, AnyReport, CheckpointSeen, Ended, StepSeen, TaskRef
+
+
+class _Who(TypedDict):
+    job_id: str
+    attempt: int
+    epoch: int
+    domain: str
+
+
+def events(task: TaskRef, lines: Iterable[bytes]) -> list[AnyEvent]:
+    """Return the facts that ``lines`` report of ``task``.
+
+    A line that a crash cut short says nothing. Of heartbeats, steps and checkpoints only the last
+    of each kind counts, because the later include the earlier.
+    """
+    latest: dict[type, AnyEvent] = {}
+    for line in lines:
+        try:
+            report = REPORTS.decode(line)
+        except msgspec.MsgspecError:
+            continue
+        if report.epoch == task.epoch:
+            latest[type(report)] = _event(task, report)
+    return [latest[kind] for kind in (Alive, StepSeen, CheckpointSeen, Ended) if kind in latest]
+
+
+def ended(task: TaskRef, outcome: Outcome) -> TaskEnded:
+    """Return the fact that nothing of ``task`` is left."""
+    return TaskEnded(**_who(task), outcome=outcome)
+
+
+def _event(task: TaskRef, report: AnyReport) -> AnyEvent:
+    who = _who(task)
+    match report:
+        case Alive():
+            return TaskRunning(**who)
+        case StepSeen():
+            return StepReported(**who, step=report.step)
+        case CheckpointSeen():
+            return CheckpointSaved(**who, step=report.step)
+        case Ended():
+            return ended(task, report.outcome)
+
+
+def _who(task: TaskRef) -> _Who:
+    return _Who(job_id=task.job_id, attempt=task.attempt, epoch=task.epoch, domain=task.domain)

@@ -1,0 +1,21 @@
+"""From an order to the command line and the files of its supervisor (pure)."""
+
+from pathlib import PurePath
+
+from gridloom.base.codec import encode
+from gridloom.wire.agent import ORDER_FILE, TaskOrder, TaskRef
+
+
+def task_directory(runs: PurePath, task: TaskRef) -> PurePath:
+    """Return where a task's orders and reports live, under the directory of all runs."""
+    return runs / task.job_id / "attempts" / str(task.attempt) / f"{task.site}.{task.node}"
+
+
+def supervisor_argv(python: str, directory: PurePath) -> tuple[str, ...]:
+    """Return the command line of the supervisor of a task's directory."""
+    return (python, "-m", "gridloom.agent", str(directory))
+
+
+def files(order: TaskOrder) -> dict[str, bytes]:
+    """Return the files, by name, that a supervisor must find before it starts."""
+    return {ORDER_FILE: encode(order)}

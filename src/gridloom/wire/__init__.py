@@ -1,0 +1,1 @@
+"""Everything that crosses a process boundary: documents, reports, orders, the launch contract."""

@@ -1,0 +1,64 @@
+"""What the fields of a grid must be to each other, checked on whatever could be read."""
+
+import re
+from collections.abc import Iterator
+
+from gridloom.base.errors import Problem
+from gridloom.wire.documents_check import Finding, Reading
+from gridloom.wire.documents_values import did_you_mean
+from gridloom.wire.grid_document import NODE_NAME_PATTERN, GridDocument
+from gridloom.wire.job_document import SITE_NAME
+
+Grid = Reading[GridDocument]
+
+
+def check_grid(grid: Grid) -> list[Problem]:
+    """Return what does not fit together inside the grid."""
+    return [*grid.located(_sites(grid)), *grid.located(_links(grid))]
+
+
+def _sites(grid: Grid) -> Iterator[Finding]:
+    if grid.raw("sites") == {}:
+        yield (
+            ("sites",),
+            "there is no site",
+            "write `north: {accelerators: cpu:2}` below it",
+        )
+    for name in grid.keys("sites"):
+        here = ("sites", name)
+        yield from _name(here, name, SITE_NAME.pattern)
+        nodes, short = grid.given(*here, "nodes"), grid.given(*here, "accelerators")
+        if nodes and short:
+            message = "both `nodes` and `accelerators` are given"
+            yield (*here, "accelerators"), message, "keep one; nodes have accelerators of their own"
+        elif not short and (not nodes or grid.raw(*here, "nodes") == {}):
+            remedy = "write `accelerators: cpu:2`, or `nodes:` with their accelerators"
+            yield here, "the site has neither `nodes` nor `accelerators`", remedy
+        for node in grid.keys(*here, "nodes"):
+            yield from _name((*here, "nodes", node), node, NODE_NAME_PATTERN)
+
+
+def _name(path: tuple[str, ...], name: str, pattern: str) -> Iterator[Finding]:
+    if not re.fullmatch(pattern, name):
+        remedy = "use letters, digits, `-`, `_` and `.`, beginning with a letter or digit"
+        yield path, f"`{name}` cannot be a name", remedy
+
+
+def _links(grid: Grid) -> Iterator[Finding]:
+    names = [*grid.keys("sites")]
+    seen: list[frozenset[str]] = []
+    for index in range(grid.size("links")):
+        here = ("links", index, "between")
+        ends = grid.value(*here)
+        if ends is None:
+            continue
+        if len(ends) != 2 or ends[0] == ends[1]:
+            yield here, "a link joins two different sites", "write `between: [north, south]`"
+            continue
+        for end in ends:
+            if end not in names:
+                remedy = did_you_mean(end, names) or f"the file has: {', '.join(names)}"
+                yield here, f"there is no site `{end}`", remedy
+        if frozenset(ends) in seen:
+            yield here, f"`{ends[0]}` and `{ends[1]}` are linked twice", "keep one"
+        seen.append(frozenset(ends))

@@ -1,0 +1,317 @@
+"""The job file: what a user writes to have a model trained."""
+
+from typing import Annotated, Any, Literal
+
+from pydantic import BeforeValidator, ConfigDict, Field
+
+from gridloom.model.recipe import PYTHON_STDLIB
+from gridloom.wire.documents_check import Document
+from gridloom.wire.documents_devices import (
+    DURATION,
+    DURATION_ABOVE_0,
+    Devices,
+    DevicesValue,
+)
+from gridloom.wire.documents_values import Choice, Flag, Quantity, Text, Texts, Whole, found, wrong
+
+NAME_LENGTH_MAX = 40
+SITE_NAME = Text("a site's name", r"[A-Za-z0-9][A-Za-z0-9._-]{0,39}")
+
+_NUMBER = "a number"
+_SHARE = Quantity(_NUMBER, maximum=0.999999)
+_POSITIVE = Quantity(_NUMBER, above=True)
+_NOT_NEGATIVE = Quantity(_NUMBER)
+_PATH = Text("a path", r"(?=[^\n]*\S)[^\n]+")
+
+
+class _EnvironmentValue(Text):
+    """A value of an environment variable, as written; the reader hands it over as text."""
+
+    def schema(self) -> dict[str, Any]:
+        return {"type": ["string", "number", "boolean"]}
+
+
+class _Name(Text):
+    """The name of a job, which becomes part of file names."""
+
+    def parse(self, value: object) -> str:
+        if isinstance(value, str):
+            better = "-".join(filter(None, _words(value)))[:NAME_LENGTH_MAX].rstrip("-")
+            if better and better != value:
+                raise wrong(found(value), f"write {self.right}, for example `{better}`")
+        return super().parse(value)
+
+
+def _words(text: str) -> list[str]:
+    return "".join(c if c.isascii() and c.isalnum() else " " for c in text.lower()).split()
+
+
+def _auto_is_empty(value: object) -> object:
+    return {} if value == "auto" else value
+
+
+def steps_of(steps: int | None, tokens: int | None, tokens_a_step: int) -> int:
+    """Return the number of training steps; tokens are rounded up to whole steps."""
+    return steps or -(-(tokens or 0) // tokens_a_step)
+
+
+class ModelDocument(Document):
+    """Shape of the recipe's transformer."""
+
+    layers: Annotated[int, Whole(1, 10_000), Field(description="Transformer blocks.")]
+    hidden: Annotated[
+        int, Whole(2, 10**6), Field(description="Width of the residual stream; heads divide it.")
+    ]
+    heads: Annotated[int, Whole(1, 10**5), Field(description="Attention (query) heads.")]
+    kv_heads: Annotated[
+        int | None,
+        Whole(1, 10**5),
+        Field(description="Key and value heads, a divisor of heads. Default: heads."),
+    ] = None
+    ffn: Annotated[
+        int | None,
+        Whole(1, 10**7),
+        Field(description="Width of the gated feed-forward layer. Default: 3 x hidden."),
+    ] = None
+    tied_embeddings: Annotated[
+        bool, Flag(), Field(description="The output layer shares the embedding's weights.")
+    ] = True
+    rope_base: Annotated[float, _POSITIVE, Field(description="Base of the rotary frequencies.")] = (
+        10_000.0
+    )
+
+
+class DataDocument(Document):
+    """What the recipe trains on."""
+
+    text: Annotated[
+        tuple[str, ...],
+        Texts(_PATH, "paths"),
+        Field(
+            description="`python-stdlib` (on every machine), or files, directories and glob"
+            " patterns relative to workdir.",
+            examples=[PYTHON_STDLIB, ["corpus/*.txt"]],
+        ),
+    ] = (PYTHON_STDLIB,)
+    held_out: Annotated[
+        float,
+        Quantity(_NUMBER, maximum=0.5),
+        Field(description="Share of the files kept from training, to evaluate on."),
+    ] = 0.02
+
+
+class OptimizerDocument(Document):
+    """AdamW with linear warm-up and cosine decay."""
+
+    learning_rate: Annotated[
+        float, _POSITIVE, Field(description="Peak, reached after the warm-up.")
+    ] = 3e-3
+    min_learning_rate: Annotated[
+        float | None,
+        _NOT_NEGATIVE,
+        Field(description="At the end. Default: a tenth of learning_rate."),
+    ] = None
+    warmup_steps: Annotated[
+        int | None,
+        Whole(0),
+        Field(description="Training steps of warm-up. Default: a tenth of them, at most 20."),
+    ] = None
+    weight_decay: Annotated[float, _NOT_NEGATIVE, Field(description="On matrices only.")] = 0.1
+    beta1: Annotated[float, _SHARE, Field(description="Decay of the first moment.")] = 0.9
+    beta2: Annotated[float, _SHARE, Field(description="Decay of the second moment.")] = 0.95
+    clip_norm: Annotated[
+        float,
+        _NOT_NEGATIVE,
+        Field(description="Global norm to which gradients are clipped; 0: no clipping."),
+    ] = 1.0
+
+
+class ResourcesDocument(Document):
+    """Devices that the job needs, over all its sites."""
+
+    accelerators: Annotated[
+        Devices,
+        DevicesValue(ranges=True),
+        Field(
+            description="Kind and count over the whole job (not a node): exactly 8, at least 8,"
+            " or 4 to 16. `cpu` is one core's share of a node.",
+            examples=["cpu:4", "h100:8", "h100:8+", "h100:4-16"],
+        ),
+    ]
+    sites: Annotated[
+        tuple[str, ...],
+        Texts(SITE_NAME, "site names"),
+        Field(description="Sites it may use, in order of preference. Default: any."),
+    ] = ()
+    min_sites: Annotated[
+        int, Whole(1, 1000), Field(description="Sites that must take part at once, at least.")
+    ] = 1
+    max_sites: Annotated[
+        int | None,
+        Whole(1, 1000),
+        Field(description="At most. Default: as many as are listed, else min_sites."),
+    ] = None
+
+
+class ParallelDocument(Document):
+    """How the model is cut; the product of the degrees is the number of devices."""
+
+    tensor: Annotated[int, Whole(1, 10**4), Field(description="Ranks that share a matrix.")] = 1
+    pipeline: Annotated[int, Whole(1, 10**4), Field(description="Stages of layers.")] = 1
+    context: Annotated[int, Whole(1, 10**4), Field(description="Ranks that share a sequence.")] = 1
+    data: Annotated[
+        int,
+        Whole(1, 10**6, auto=0),
+        Field(description="Copies of the model; `auto`: as many as the devices make."),
+    ] = 0
+
+
+class CheckpointDocument(Document):
+    """Where and how often the recipe saves its state."""
+
+    directory: Annotated[
+        str | None,
+        _PATH,
+        Field(description="Relative to the job file. Default: in the job's run directory."),
+    ] = None
+    interval: Annotated[int, Whole(), Field(description="Training steps between two.")] = 50
+    keep: Annotated[int, Whole(1, 10**6), Field(description="How many of the newest are kept.")] = 2
+
+
+class RetryDocument(Document):
+    """When a failed attempt is followed by another."""
+
+    max_restarts: Annotated[
+        int, Whole(0, 10**6), Field(description="Attempts after the first, at most.")
+    ] = 3
+    on: Annotated[
+        Literal["lost", "any"],
+        Choice(("lost", "any")),
+        Field(description="`lost`: when processes, nodes or sites were lost; `any`: also when"
+              " the program exits with an error."),
+    ] = "lost"  # fmt: skip
+    backoff: Annotated[
+        float, DURATION, Field(description="Wait before the second attempt; doubles each time.")
+    ] = 1.0
+    backoff_max: Annotated[float, DURATION, Field(description="Longest wait.")] = 60.0
+
+
+class BudgetDocument(Document):
+    """What the job may use before it is stopped with its state saved."""
+
+    max_cost: Annotated[
+        float | None, _POSITIVE, Field(description="In the grid's currency. Default: no limit.")
+    ] = None
+    max_time: Annotated[
+        float | None,
+        DURATION_ABOVE_0,
+        Field(description="Of running, over all attempts. Default: no limit."),
+    ] = None
+
+
+class JobDocument(Document):
+    """A job: a program of your own (`run`), or gridloom's own training program (`recipe`)."""
+
+    model_config = ConfigDict(
+        json_schema_extra={
+            "oneOf": [
+                {"required": ["run"]},
+                {
+                    "required": ["recipe", "model", "global_batch", "sequence_length"],
+                    "oneOf": [{"required": ["steps"]}, {"required": ["tokens"]}],
+                },
+            ]
+        }
+    )
+
+    name: Annotated[
+        str,
+        _Name(
+            f"at most {NAME_LENGTH_MAX} of a-z, 0-9 and `-`",
+            r"[a-z0-9]([a-z0-9-]{0,38}[a-z0-9])?",
+        ),
+        Field(description="Name of the job; ids and file names begin with it."),
+    ]
+    run: Annotated[
+        str | None,
+        Text("a command line, as `python train.py`"),
+        Field(
+            description="Command line of each rank. It finds torchrun's variables (RANK,"
+            " WORLD_SIZE, MASTER_ADDR, ...); torchrun itself may stand before it.",
+            examples=["python train.py --lr 3e-4", "torchrun train.py"],
+        ),
+    ] = None
+    recipe: Annotated[
+        str | None, Choice(("gpt",)), Field(description="gridloom's own training program.")
+    ] = None
+    model: ModelDocument | None = Field(None, description="Shape of the recipe's model.")
+    data: DataDocument = Field(DataDocument(), description="What the recipe trains on.")
+    steps: Annotated[int | None, Whole(), Field(description="Training steps in all.")] = None
+    tokens: Annotated[
+        int | None,
+        Whole(),
+        Field(description="In place of steps: tokens to train on.", examples=["2M"]),
+    ] = None
+    global_batch: Annotated[
+        int | None, Whole(1, 10**9), Field(description="Sequences a training step, over all ranks.")
+    ] = None
+    sequence_length: Annotated[
+        int | None, Whole(1, 10**8), Field(description="Tokens a sequence.")
+    ] = None
+    micro_batch: Annotated[
+        int,
+        Whole(1, 10**9, auto=0),
+        Field(description="Sequences a rank takes at once; `auto`: all its share."),
+    ] = 0
+    precision: Annotated[
+        str,
+        Choice(("fp32", "bf16")),
+        Field(description="`bf16`: fp32 weights and gradients, bf16 matrix products."),
+    ] = "fp32"
+    optimizer: OptimizerDocument = Field(
+        OptimizerDocument(), description="How the recipe's weights are updated."
+    )
+    seed: Annotated[
+        int, Whole(0, 2**32 - 1), Field(description="Of the recipe's weights and data order.")
+    ] = 1
+    resources: ResourcesDocument = Field(description="Devices that the job needs.")
+    parallel: Annotated[
+        ParallelDocument,
+        BeforeValidator(_auto_is_empty, json_schema_input_type=ParallelDocument | Literal["auto"]),
+        Field(description="How the model is cut; `auto`: copies of it, one a device."),
+    ] = ParallelDocument()
+    sync: Annotated[
+        Literal["every_step"],
+        Choice(("every_step",)),
+        Field(description="How copies at different sites stay one model."),
+    ] = "every_step"
+    priority: Annotated[
+        int,
+        Whole(-(10**6), 10**6),
+        Field(description="Higher goes first; jobs of one priority in the order of arrival."),
+    ] = 0
+    grace: Annotated[
+        float, DURATION, Field(description="From the request to stop to the kill.")
+    ] = 30.0
+    checkpoint: CheckpointDocument = Field(
+        CheckpointDocument(), description="Where and how often the recipe saves its state."
+    )
+    retry: RetryDocument | None = Field(
+        None, description="When a failed attempt is followed by another."
+    )
+    budget: BudgetDocument = Field(
+        BudgetDocument(), description="What the job may use before it is stopped."
+    )
+    env: dict[str, Annotated[str, _EnvironmentValue("a value", r"[\s\S]*")]] = Field(
+        {},
+        description="Variables added to the environment of every rank.",
+        json_schema_extra={"propertyNames": {"pattern": "^[A-Za-z_][A-Za-z0-9_]*$"}},
+    )
+    grid: Annotated[
+        str | None,
+        _PATH,
+        Field(description="Grid file, relative to the job file. Default: this machine."),
+    ] = None
+    workdir: Annotated[
+        str, _PATH, Field(description="Where every rank starts, relative to the job file.")
+    ] = "."

@@ -1,0 +1,190 @@
+"""The contract between the agent and a training process: environment, exit codes, report lines.
+
+A training process is started once a rank. It finds torchrun's variables, so that an unmodified
+torchrun script works, and gridloom's own beside them (``docs/how/launch.md`` lists both). It may
+append JSON lines to the file that ``GRIDLOOM_REPORT_FILE`` names (``Ready``, ``StepDone``,
+``CheckpointDone``, ``Failure``); a process that never does is watched by its exit status alone.
+"""
+
+from collections.abc import Mapping
+from typing import ClassVar
+
+import msgspec
+
+from gridloom.base.errors import InputError
+
+RECIPE_ARGV = ("python", "-m", "gridloom.runtime.entry")
+"""What each rank executes when gridloom's own training program runs."""
+
+EXIT_DONE = 0
+EXIT_IO = 74
+"""A file could not be written or read (disk full, no permission): trying again does not help."""
+EXIT_STOPPED = 75
+"""Asked to stop, saved what it had, and may be resumed."""
+EXIT_PEER_LOST = 76
+"""Another rank went away; this one is a victim, not the cause."""
+EXIT_CONFIG = 78
+"""What the job says cannot be run (data missing, shape impossible)."""
+
+
+class Rank(msgspec.Struct, frozen=True, kw_only=True):
+    """Who one training process is.
+
+    Attributes:
+        job_id: The job.
+        attempt: Which try of the job this is, from 1.
+        epoch: Fencing number of the attempt's lease.
+        rank: Global rank, from 0; ranks of one node, and nodes of one site, are neighbours.
+        world_size: Number of ranks in the attempt.
+        local_rank: Rank inside the node.
+        local_world_size: Number of ranks on the node.
+        node_rank: Number of the node in the attempt, from 0 (torchrun's ``GROUP_RANK``).
+        node_count: Number of nodes in the attempt (torchrun's ``GROUP_WORLD_SIZE``).
+        site: Name of the site the rank is at.
+        site_ranks: Site of every rank by its number of ranks, in rank order: ``(("a", 2), ...)``.
+        node_addresses: Address of every node, by node rank.
+        master_address: Where rank 0 listens.
+        master_port: The port it listens on.
+        restart_count: How many attempts came before.
+        run_dir: The job's run directory.
+        report_file: Where this rank appends its report lines.
+        grace_s: Seconds between the request to stop (SIGTERM) and SIGKILL.
+    """
+
+    job_id: str
+    attempt: int
+    epoch: int
+    rank: int
+    world_size: int
+    local_rank: int
+    local_world_size: int
+    node_rank: int
+    node_count: int
+    site: str
+    site_ranks: tuple[tuple[str, int], ...]
+    node_addresses: tuple[str, ...]
+    master_address: str
+    master_port: int
+    restart_count: int
+    run_dir: str
+    report_file: str
+    grace_s: float
+
+    _INTEGERS: ClassVar[dict[str, str]] = {
+        "GRIDLOOM_ATTEMPT": "attempt",
+        "GRIDLOOM_EPOCH": "epoch",
+        "RANK": "rank",
+        "WORLD_SIZE": "world_size",
+        "LOCAL_RANK": "local_rank",
+        "LOCAL_WORLD_SIZE": "local_world_size",
+        "GROUP_RANK": "node_rank",
+        "GROUP_WORLD_SIZE": "node_count",
+        "MASTER_PORT": "master_port",
+        "GRIDLOOM_RESTART_COUNT": "restart_count",
+    }
+
+    def environment(self) -> dict[str, str]:
+        """Return the variables that tell a process it is this rank."""
+        integers = {name: str(getattr(self, field)) for name, field in self._INTEGERS.items()}
+        return {
+            **integers,
+            "MASTER_ADDR": self.master_address,
+            "ROLE_NAME": "default",
+            "ROLE_RANK": str(self.rank),
+            "ROLE_WORLD_SIZE": str(self.world_size),
+            "TORCHELASTIC_RUN_ID": self.job_id,
+            "TORCHELASTIC_RESTART_COUNT": str(self.restart_count),
+            # The agent of rank 0's node does not serve the store: rank 0 does.
+            "TORCHELASTIC_USE_AGENT_STORE": "False",
+            "GRIDLOOM_JOB_ID": self.job_id,
+            "GRIDLOOM_SITE": self.site,
+            "GRIDLOOM_SITES": ",".join(f"{site}:{count}" for site, count in self.site_ranks),
+            "GRIDLOOM_NODE_RANK": str(self.node_rank),
+            "GRIDLOOM_NODE_ADDRESSES": ",".join(self.node_addresses),
+            "GRIDLOOM_RUN_DIR": self.run_dir,
+            "GRIDLOOM_REPORT_FILE": self.report_file,
+            "GRIDLOOM_GRACE_S": repr(self.grace_s).removesuffix(".0"),
+        }
+
+    @classmethod
+    def from_environment(cls, environment: Mapping[str, str]) -> "Rank":
+        """Return who this process is, or raise ``InputError`` naming the variable that is amiss."""
+        try:
+            sites = [part.rpartition(":") for part in environment["GRIDLOOM_SITES"].split(",")]
+            return cls(
+                **{field: int(environment[name]) for name, field in cls._INTEGERS.items()},
+                job_id=environment["GRIDLOOM_JOB_ID"],
+                site=environment["GRIDLOOM_SITE"],
+                site_ranks=tuple((site, int(count)) for site, _, count in sites),
+                node_addresses=tuple(environment["GRIDLOOM_NODE_ADDRESSES"].split(",")),
+                master_address=environment["MASTER_ADDR"],
+                run_dir=environment["GRIDLOOM_RUN_DIR"],
+                report_file=environment["GRIDLOOM_REPORT_FILE"],
+                grace_s=float(environment["GRIDLOOM_GRACE_S"]),
+            )
+        except KeyError as missing:
+            raise InputError(
+                f"the variable {missing.args[0]} is not set: this program is started by gridloom"
+            ) from missing
+        except ValueError as bad:
+            raise InputError(f"a variable of the launch contract is malformed: {bad}") from bad
+
+
+class Line(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind"):
+    """One line of a rank's report file."""
+
+
+class Ready(Line, frozen=True, kw_only=True, tag="ready"):
+    """The process is set up and trains from now on.
+
+    Attributes:
+        resumed_step: Training step of the checkpoint it continues from; 0 for a fresh start.
+        skipped_checkpoints: Why newer checkpoints were passed over, a sentence each.
+    """
+
+    resumed_step: int = 0
+    skipped_checkpoints: tuple[str, ...] = ()
+
+
+class StepDone(Line, frozen=True, kw_only=True, tag="step"):
+    """A training step is over.
+
+    Attributes:
+        step: Its number, from 1.
+        loss: Mean loss in nats a token, where known.
+        tokens_per_s: Speed of the whole job in this step, where known.
+    """
+
+    step: int
+    loss: float | None = None
+    tokens_per_s: float | None = None
+
+
+class CheckpointDone(Line, frozen=True, kw_only=True, tag="checkpoint"):
+    """A checkpoint is complete and can be resumed from.
+
+    Attributes:
+        step: The last training step it contains.
+        path: Its directory.
+    """
+
+    step: int
+    path: str
+
+
+class Failure(Line, frozen=True, kw_only=True, tag="failure"):
+    """The process is about to give up, in its own words.
+
+    Attributes:
+        message: What went wrong, one sentence.
+        remedy: What would help.
+    """
+
+    message: str
+    remedy: str = ""
+
+
+AnyLine = Ready | StepDone | CheckpointDone | Failure
+
+LINES: msgspec.json.Decoder[AnyLine] = msgspec.json.Decoder(AnyLine)
+"""Reads one line; raises ``msgspec.MsgspecError`` for what is none."""

@@ -1,0 +1,17 @@
+"""What all tests share: hypothesis profiles, chosen with ``--hypothesis-profile``."""
+
+from hypothesis import HealthCheck, settings
+
+_SLOW_MACHINE = [HealthCheck.too_slow]
+
+settings.register_profile(
+    "default", max_examples=60, deadline=None, derandomize=True, suppress_health_check=_SLOW_MACHINE
+)
+settings.register_profile(
+    "long",
+    max_examples=2000,
+    stateful_step_count=60,
+    deadline=None,
+    suppress_health_check=_SLOW_MACHINE,
+)
+settings.load_profile("default")

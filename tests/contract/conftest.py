@@ -1,0 +1,18 @@
+"""The kinds of site that the contract is tried on."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.contract.harness import DriverHarness, LocalHarness
+
+HARNESSES: dict[str, type[DriverHarness]] = {"local": LocalHarness}
+
+
+@pytest.fixture(params=HARNESSES.values(), ids=HARNESSES.keys())
+def harness(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[DriverHarness]:
+    kind: type[DriverHarness] = request.param
+    made = kind(tmp_path)
+    yield made
+    made.close()

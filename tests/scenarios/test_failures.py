@@ -1,0 +1,89 @@
+"""Killed processes, killed control planes, and people who press Ctrl-C."""
+
+import json
+import signal
+import time
+from pathlib import Path
+
+import pytest
+
+from gridloom.base.codec import encode
+from gridloom.control.restore import replayed, restore
+from gridloom.core import laws
+from gridloom.store.journal import SqlJournal
+from tests.scenarios.conftest import JOB, Stage, read_until, wait_for
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
+LONG = JOB | {"steps": 400, "checkpoint": {"interval": 40}}
+
+
+def assert_journal_replays(home: Path) -> None:
+    journal = SqlJournal(home / "journal.sqlite")
+    machine, _ = restore(journal)
+    assert replayed(journal.records()) == encode(machine.state)
+    laws.check(machine.state)
+
+
+@pytest.fixture
+def undisturbed(stage: Stage) -> dict[int, float]:
+    return stage.losses(stage.run(LONG)["job"])
+
+
+def test_killed_rank_is_a_repeated_interval_and_no_more(
+    stage: Stage, undisturbed: dict[int, float]
+) -> None:
+    process = stage.start("run", "-y", str(stage.write("job.yaml", LONG)), "--json")
+    job = read_until(process, lambda e: e["event"] == "step" and e["step"] >= 100)["job"]
+    stage.ranks()[3].send_signal(signal.SIGKILL)
+    out, err = process.communicate(timeout=200)
+    assert process.returncode == 0, err
+    facts = json.loads(out.splitlines()[-1])
+
+    assert facts["state"] == "succeeded"
+    assert [attempt["ended_because"] for attempt in facts["attempts"]] == ["killed", "completed"]
+    assert "rank 3 was killed by SIGKILL" in facts["attempts"][0]["sentence"]
+    second = facts["attempts"][1]
+    assert second["resumed"]
+    assert (second["first_step"] - 1) % 40 == 0
+    assert second["first_step"] > 40
+    assert 0 < facts["steps_repeated"] <= 40
+    assert stage.losses(job) == pytest.approx(undisturbed, abs=1e-6)
+    assert_journal_replays(stage.home)
+
+
+def test_killed_control_plane_leaves_nothing_and_resume_goes_on(
+    stage: Stage, undisturbed: dict[int, float]
+) -> None:
+    process = stage.start("run", "-y", str(stage.write("job.yaml", LONG)), "--json")
+    job = read_until(process, lambda e: e["event"] == "step" and e["step"] >= 60)["job"]
+    ranks = stage.ranks()
+    assert sorted(ranks) == [0, 1, 2, 3]
+    # Hold the training back, so that it cannot be done before the lease lapses
+    process.send_signal(signal.SIGKILL)
+    process.communicate()
+    killed_s = time.monotonic()
+    wait_for(lambda: not stage.ranks(), limit_s=10)
+    wait_for(lambda: not stage.processes(), limit_s=max(0.1, killed_s + 10 - time.monotonic()))
+
+    facts = stage.call("resume", job)[-1]
+    assert facts["state"] == "succeeded"
+    assert stage.losses(job) == pytest.approx(undisturbed, abs=1e-6)
+    assert_journal_replays(stage.home)
+
+
+def test_ctrl_c_saves_and_resume_goes_on(stage: Stage, undisturbed: dict[int, float]) -> None:
+    process = stage.start("run", "-y", str(stage.write("job.yaml", LONG)), "--json")
+    job = read_until(process, lambda e: e["event"] == "step" and e["step"] >= 50)["job"]
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=100)
+    assert process.returncode == 130, err
+    facts = json.loads(out.splitlines()[-1])
+    assert facts["state"] == "stopped"
+    assert facts["checkpoint_step"] == facts["steps"] < 400
+    wait_for(lambda: not stage.processes(), limit_s=20)
+
+    facts = stage.call("resume", job)[-1]
+    assert facts["state"] == "succeeded"
+    assert facts["steps_repeated"] == 0
+    assert stage.losses(job) == pytest.approx(undisturbed, abs=1e-6)
+    assert_journal_replays(stage.home)

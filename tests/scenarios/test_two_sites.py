@@ -1,0 +1,59 @@
+"""One model over two sites: the mathematics, the repeatability, and a script of somebody else."""
+
+import json
+from pathlib import Path
+
+import pytest
+import yaml
+
+from tests.scenarios.conftest import JOB, Stage
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
+EXAMPLES = Path(__file__).parents[2] / "examples"
+
+
+def test_two_sites_train_as_one_process_does(stage: Stage) -> None:
+    first = stage.run(JOB)
+    again = stage.run(JOB)
+    alone = stage.run(JOB | {"resources": {"accelerators": "cpu:1"}})
+
+    assert first["state"] == again["state"] == alone["state"] == "succeeded"
+    assert first["sites"].keys() == {"north", "south"}
+    assert [site["ranks"] for site in first["sites"].values()] == [[0, 1], [2, 3]]
+    losses = stage.losses(first["job"])
+    assert sorted(losses) == list(range(1, 61))
+    assert losses == pytest.approx(stage.losses(again["job"]), abs=1e-6)
+    assert losses == pytest.approx(stage.losses(alone["job"]), abs=1e-4)
+    assert losses[60] < losses[1] - 0.5
+    for where in ("within_sites", "between_sites"):
+        counted = first["bytes"][where]
+        assert counted["measured"] == pytest.approx(counted["predicted"], rel=0.05)
+    assert alone["bytes"]["between_sites"]["predicted"] == 0
+
+
+def test_run_directory_holds_everything(stage: Stage) -> None:
+    facts = stage.run(JOB | {"steps": 5, "checkpoint": {"interval": 5}})
+    run_dir = stage.run_dir(facts["job"])
+    for name in ("job.yaml", "job.resolved.json", "grid.yaml", "grid.resolved.json"):
+        assert (run_dir / name).stat().st_size
+    environment = json.loads((run_dir / "environment.json").read_text())
+    assert environment["packages"]["torch"]
+    assert environment["devices"]["sites"]
+    assert len(list((run_dir / "logs" / "attempt-1").glob("rank-*.log"))) == 4
+    assert json.loads((run_dir / "summary.json").read_text())["steps"] == 5
+    assert "<svg" in (run_dir / "report.html").read_text()
+    assert [json.loads(line) for line in (run_dir / "journal.jsonl").read_text().splitlines()]
+    assert json.loads((run_dir / "checkpoints/step-00000005/manifest.json").read_text())
+
+
+def test_torchrun_script_runs_unmodified(stage: Stage) -> None:
+    document = yaml.safe_load((EXAMPLES / "torchrun-script.yaml").read_text())
+    document |= {"workdir": str(EXAMPLES), "grid": "grid.yaml"}
+    facts = stage.run(document)
+    assert facts["state"] == "succeeded"
+    lines = {}
+    for entry in stage.call("logs", facts["job"]):
+        lines[entry["rank"]] = entry["line"]
+    assert sorted(lines) == [0, 1, 2, 3]
+    for rank, line in lines.items():
+        assert f"rank {rank} of 4 (local {rank % 2}, restarts 0): y = 3.0" in line

@@ -1,0 +1,183 @@
+"""Grid files: what is accepted, and what is said of everything that is not."""
+
+import pytest
+
+from gridloom.base.errors import InputError
+from gridloom.model.inventory import Inventory, Link, Node, Site
+from gridloom.wire.convert import to_inventory
+from gridloom.wire.documents import read_grid
+
+GOOD = b"""
+currency: EUR
+sites:
+  north:
+    kind: local
+    nodes:
+      n1: {address: 10.0.0.1, accelerators: H100:8, memory: 640GB}
+      n2: {address: "fe80::1", accelerators: cpu}
+    price_per_accelerator_hour: 2.5
+    power_per_accelerator: 0.7kW
+    ports: 30000-30010
+  south: {accelerators: cpu:2, power_per_accelerator: 15, ports: 30000}
+links:
+  - {between: [north, south], bandwidth: 1Gbit/s, latency: 20ms}
+"""
+
+
+def sentences(text: str) -> list[str]:
+    with pytest.raises(InputError) as caught:
+        read_grid(text.encode(), "grid.yaml")
+    return [problem.sentence().removeprefix("grid.yaml") for problem in caught.value.problems]
+
+
+def test_a_grid_becomes_an_inventory() -> None:
+    north = Site(
+        name="north",
+        kind="local",
+        nodes=(
+            Node(name="n1", address="10.0.0.1", accelerator="h100", count=8,
+                 memory_bytes=80_000_000_000),
+            Node(name="n2", address="fe80::1", accelerator="cpu", count=1),
+        ),
+        price_per_accelerator_hour=2.5,
+        power_w_per_accelerator=700.0,
+        ports=(30000, 30010),
+    )  # fmt: skip
+    south = Site(
+        name="south",
+        kind="local",
+        nodes=(Node(name="south", address="127.0.0.1", accelerator="cpu", count=2),),
+        power_w_per_accelerator=15.0,
+        ports=(30000, 30000),
+    )
+    link = Link(between=("north", "south"), bandwidth_bits_per_s=1e9, latency_s=0.02)
+    inventory = to_inventory(read_grid(GOOD, "g").document)
+    assert inventory == Inventory(sites=(north, south), links=(link,), currency="EUR")
+    assert type(inventory.sites[0].nodes[0].memory_bytes) is int
+
+
+SITE = "sites:\n  a: {accelerators: cpu:2}\n  b: {accelerators: cpu:2}\n"
+
+BROKEN = {
+    "nothing": ("currency: USD\n", [": sites: is missing; add `sites:` with its fields"]),
+    "no site": (
+        "sites: {}\n",
+        [":1: sites: there is no site; write `north: {accelerators: cpu:2}` below it"],
+    ),
+    "sites as a list": (
+        "sites: [a]\n", [":1: sites: found a list; write `field: value` lines below it"]
+    ),
+    "a site twice": (
+        SITE + "  a: {accelerators: cpu:1}\n",
+        [":4: sites.a: `a` is written twice, first in line 2; keep one"],
+    ),
+    "an empty site": (
+        "sites:\n  a: {}\n  b:\n  c: {nodes: {}}\n",
+        [
+            ":2: sites.a: the site has neither `nodes` nor `accelerators`; write `accelerators:"
+            " cpu:2`, or `nodes:` with their accelerators",
+            ":3: sites.b: no value is given; write `field: value` lines below it",
+            ":3: sites.b: the site has neither `nodes` nor `accelerators`; write `accelerators:"
+            " cpu:2`, or `nodes:` with their accelerators",
+            ":4: sites.c: the site has neither `nodes` nor `accelerators`; write `accelerators:"
+            " cpu:2`, or `nodes:` with their accelerators",
+        ],
+    ),
+    "both forms": (
+        "sites:\n  a:\n    nodes: {n: {accelerators: cpu}}\n    accelerators: cpu\n",
+        [
+            ":4: sites.a.accelerators: both `nodes` and `accelerators` are given; keep one; nodes"
+            " have accelerators of their own"
+        ],
+    ),
+    "names": (
+        "sites:\n  a b:\n    nodes:\n      n/1: {accelerators: cpu}\n",
+        [
+            ":2: sites.a b: `a b` cannot be a name; use letters, digits, `-`, `_` and `.`,"
+            " beginning with a letter or digit",
+            ":4: sites.a b.nodes.n/1: `n/1` cannot be a name; use letters, digits, `-`, `_` and"
+            " `.`, beginning with a letter or digit",
+        ],
+    ),
+    "kind": (
+        "sites:\n  a: {kind: slurm, accelerators: cpu}\n  b: {kind: lokal, accelerators: cpu}\n",
+        [
+            ":2: sites.a.kind: found `slurm`; write `local`",
+            ":3: sites.b.kind: found `lokal`; did you mean `local`?",
+        ],
+    ),
+    "nodes": (
+        "sites:\n  a:\n    nodes:\n      n1: {address: 'h:22', accelerators: cpu:2-4}\n"
+        "      n2: {accelerators: cpu:0, memory: 8 apples}\n      n3: {memory: 0}\n      n4: 3\n",
+        [
+            ":4: sites.a.nodes.n1.address: found `h:22`; write a host name or an IP address,"
+            " without a port",
+            ":4: sites.a.nodes.n1.accelerators: found `cpu:2-4`, a range; write how many devices"
+            " the node has",
+            ":5: sites.a.nodes.n2.accelerators: found `cpu:0`: no device; write a count of at"
+            " least 1",
+            ":5: sites.a.nodes.n2.memory: found `8 apples`; write an amount of memory (`8GB`,"
+            " `80GiB`) above 0",
+            ":6: sites.a.nodes.n3.accelerators: is missing; write a kind and a count, as `cpu:2`"
+            " or `h100:8`",
+            ":6: sites.a.nodes.n3.memory: found `0`; write an amount of memory (`8GB`, `80GiB`)"
+            " above 0",
+            ":7: sites.a.nodes.n4: found `3`; write `field: value` lines below it",
+        ],
+    ),
+    "misspelt": (
+        "sites:\n  a: {accelerator: cpu, price: 3}\nlink: []\n",
+        [
+            ":2: sites.a.accelerator: unknown field; did you mean `accelerators`?",
+            ":2: sites.a.price: unknown field; did you mean `price_per_accelerator_hour`?",
+            ":2: sites.a: the site has neither `nodes` nor `accelerators`; write `accelerators:"
+            " cpu:2`, or `nodes:` with their accelerators",
+            ":3: link: unknown field; did you mean `links`?",
+        ],
+    ),
+    "numbers": (
+        "currency: dollars\nsites:\n  a:\n    accelerators: cpu\n"
+        "    price_per_accelerator_hour: -1\n    power_per_accelerator: 15 horses\n"
+        "    ports: 80-90\n  b:\n    accelerators: cpu\n    ports: {}\n",
+        [
+            ":1: currency: found `dollars`; write three capital letters, as `USD`",
+            ":5: sites.a.price_per_accelerator_hour: found `-1`; write an amount of money of at"
+            " least 0",
+            ":6: sites.a.power_per_accelerator: found `15 horses`; write a power (`15W`, `0.7kW`)"
+            " of at least 0",
+            ":7: sites.a.ports: found `80-90`; write a range such as `29400-29999`, between 1024"
+            " and 65535",
+            ":10: sites.b.ports: found a mapping; write a range such as `29400-29999`, between"
+            " 1024 and 65535",
+        ],
+    ),
+    "links": (
+        SITE + "links:\n  - {between: [a, c]}\n  - {between: [a, a]}\n  - {between: [a]}\n"
+        "  - {between: [a, b], bandwidth: fast}\n  - {between: [b, a], latency: -1}\n  - {}\n"
+        "  - 3\n  - {between: [[a], b]}\n  - {between: [moon, a]}\n",
+        [
+            ":5: links[0].between: there is no site `c`; the file has: a, b",
+            ":6: links[1].between: a link joins two different sites; write `between: [north,"
+            " south]`",
+            ":7: links[2].between: a link joins two different sites; write `between: [north,"
+            " south]`",
+            ":8: links[3].bandwidth: found `fast`; write a bandwidth (`1Gbit/s`) above 0",
+            ":9: links[4].latency: found `-1`; write a duration (`90s`, `20ms`, `1.5h`) of at"
+            " least 0",
+            ":9: links[4].between: `b` and `a` are linked twice; keep one",
+            ":10: links[5].between: is missing; write a list of two site names",
+            ":11: links[6]: found `3`; write `field: value` lines below it",
+            ":12: links[7].between: found a list; write a list of two site names",
+            ":13: links[8].between: there is no site `moon`; the file has: a, b",
+        ],
+    ),
+    "links as a mapping": (
+        SITE + "links: {a: b}\n", [":4: links: found a mapping; write a list, one `- item` a line"]
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", BROKEN)
+def test_every_problem_is_told_at_once_with_its_line(name: str) -> None:
+    text, expected = BROKEN[name]
+    assert sentences(text) == expected

@@ -2,15 +2,16 @@
 
 VENV := .venv
 BIN := $(VENV)/bin
-READY := $(VENV)/.ready
 # The first interpreter that is new enough; name another with `make PYTHON=...`.
 PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11; do \
 	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$p && break; done)
 # SYSTEM_TORCH=1: use the torch that this machine has (a GPU machine's own build).
 ifdef SYSTEM_TORCH
+READY := $(VENV)/.ready-system-torch
 VENV_FLAGS := --system-site-packages
 CONSTRAINTS := /dev/null
 else
+READY := $(VENV)/.ready
 CONSTRAINTS := constraints.txt
 endif
 PYTEST := $(BIN)/python -m pytest
@@ -51,7 +52,7 @@ types: setup
 
 unit: setup
 	@rm -f .coverage .coverage.*
-	@$(BIN)/coverage run -m pytest -q --numprocesses 2 --dist worksteal -m "not bed"
+	@$(BIN)/coverage run -m pytest -q --numprocesses 2 --dist loadscope -m "not bed"
 	@$(BIN)/coverage combine --quiet
 	@$(BIN)/coverage report --format total | sed 's/^/coverage, per cent: /'
 	@$(BIN)/coverage report
@@ -64,7 +65,7 @@ test-long: setup
 	@$(PYTEST) -q --hypothesis-profile long --timeout 3000 tests/property tests/world
 
 figures: setup
-	@for figure in bench/*.py; do echo "$$figure"; $(BIN)/python $$figure; done
+	@for figure in bench/overhead.py bench/startup.py; do echo "$$figure"; $(BIN)/python $$figure; done
 
 clean:
 	rm -rf $(VENV) .coverage .coverage.* .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -4,13 +4,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-
 from tests.contract.harness import DriverHarness, LocalHarness
 
 HARNESSES: dict[str, type[DriverHarness]] = {"local": LocalHarness}
 
 
-@pytest.fixture(params=HARNESSES.values(), ids=HARNESSES.keys())
+@pytest.fixture(params=HARNESSES.values(), ids=list(HARNESSES))
 def harness(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[DriverHarness]:
     kind: type[DriverHarness] = request.param
     made = kind(tmp_path)

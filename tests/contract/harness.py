@@ -3,6 +3,7 @@
 A new kind of site adds a class beside `LocalHarness` and its name to ``HARNESSES`` in ``conftest``.
 """
 
+import contextlib
 import itertools
 import os
 import signal
@@ -117,7 +118,8 @@ class DriverHarness(ABC):
         for token in self._tokens:
             job_id = token.partition("/")[0]
             for process in _agents(f"/{job_id}/"):
-                process.kill()
+                with contextlib.suppress(psutil.Error):
+                    process.kill()
             eventually(lambda token=token: not sweep(token))  # type: ignore[misc]
 
     def _rank(self, job_id: str, run_dir: Path, number: int, count: int) -> RankOrder:

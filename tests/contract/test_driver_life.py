@@ -4,12 +4,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from tests.contract.harness import CLOCK, LONG_S, Control, DriverHarness, eventually, is_alive
+from tests.contract.programs import DEAF, SAVES, STAY, python
 
 from gridloom.base.errors import SiteError
 from gridloom.model.event import CheckpointSaved, StepReported, TaskEnded, TaskRunning
 from gridloom.model.reason import Why
-from tests.contract.harness import CLOCK, LONG_S, Control, DriverHarness, eventually, is_alive
-from tests.contract.programs import DEAF, SAVES, STAY, python
 
 
 def started(harness: DriverHarness, body: str, **more: object) -> Control:
@@ -115,7 +115,10 @@ sys.exit(76)
 
 def test_a_victim_is_told_where_there_is_no_culprit(harness: DriverHarness) -> None:
     outcome = started(harness, "say('ready'); sys.exit(76)").end()
-    assert (outcome.code, outcome.sentence) == (Why.PEER_LOST, "rank 0 lost contact with another rank")
+    assert (outcome.code, outcome.sentence) == (
+        Why.PEER_LOST,
+        "rank 0 lost contact with another rank",
+    )
 
 
 def test_one_bad_exit_ends_the_ranks_that_would_stay(harness: DriverHarness) -> None:
@@ -173,11 +176,11 @@ def test_a_task_is_started_once(harness: DriverHarness) -> None:
     for driver in (drivers[0], harness.driver()):
         assert driver.submit(order) is None
         assert Control(driver, order).end().code is Why.COMPLETED, "it ended, and is not run again"
-    assert not harness.guards(order.task)
+    eventually(lambda: not harness.guards(order.task))
 
 
 def test_a_new_driver_takes_over(harness: DriverHarness) -> None:
-    order = harness.order(python(SAVES), lease_s=3.0)
+    order = harness.order(python(SAVES), lease_s=2.0)
     first = harness.driver()
     assert first.submit(order) is None
     harness.marks(order, "rank-0")

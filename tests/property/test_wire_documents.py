@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from gridloom.base.errors import InputError, Problem
 from gridloom.wire.command import parse_command, script_path
 from gridloom.wire.convert import to_inventory, to_job_spec, to_request
-from gridloom.wire.documents import read_grid, read_job, read_job_and_grid
+from gridloom.wire.documents import read_grid, read_job
 from gridloom.wire.source import read_source
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
@@ -96,7 +96,8 @@ def test_any_value_at_any_field(data: st.DataObject, value: object) -> None:
 def test_a_good_document_says_the_same_in_json(data: bytes) -> None:
     again = json.dumps(read_source(data, "f").data).encode()
     assert read_job(again, "f").document == read_job(data, "f").document
-    job, grid = read_job_and_grid((again, "job"), (GRID, "grid"))
+    grid = read_grid(GRID, "grid")
+    job = read_job(again, "job", to_inventory(grid.document))
     assert to_inventory(grid.document).sites
     assert job.lines[("name",)] == 1
 

@@ -55,7 +55,7 @@ class Stage:
         return path
 
     def start(self, *words: str) -> subprocess.Popen[str]:
-        """Start ``gridloom``; its standard output is JSON lines if ``--json`` is among the words."""
+        """Start ``gridloom``; with ``--json`` its standard output is JSON lines."""
         return subprocess.Popen(
             [sys.executable, "-m", "gridloom.cli.main", *words],
             cwd=self.directory,

@@ -6,12 +6,12 @@ import time
 from pathlib import Path
 
 import pytest
+from tests.scenarios.conftest import JOB, Stage, read_until, wait_for
 
 from gridloom.base.codec import encode
 from gridloom.control.restore import replayed, restore
 from gridloom.core import laws
 from gridloom.store.journal import SqlJournal
-from tests.scenarios.conftest import JOB, Stage, read_until, wait_for
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 LONG = JOB | {"steps": 400, "checkpoint": {"interval": 40}}
@@ -24,8 +24,9 @@ def assert_journal_replays(home: Path) -> None:
     laws.check(machine.state)
 
 
-@pytest.fixture
-def undisturbed(stage: Stage) -> dict[int, float]:
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> dict[int, float]:
+    stage = Stage(tmp_path_factory.mktemp("undisturbed") / "stage")
     return stage.losses(stage.run(LONG)["job"])
 
 
@@ -56,9 +57,7 @@ def test_killed_control_plane_leaves_nothing_and_resume_goes_on(
 ) -> None:
     process = stage.start("run", "-y", str(stage.write("job.yaml", LONG)), "--json")
     job = read_until(process, lambda e: e["event"] == "step" and e["step"] >= 60)["job"]
-    ranks = stage.ranks()
-    assert sorted(ranks) == [0, 1, 2, 3]
-    # Hold the training back, so that it cannot be done before the lease lapses
+    assert sorted(stage.ranks()) == [0, 1, 2, 3]
     process.send_signal(signal.SIGKILL)
     process.communicate()
     killed_s = time.monotonic()

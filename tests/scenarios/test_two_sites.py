@@ -5,7 +5,6 @@ from pathlib import Path
 
 import pytest
 import yaml
-
 from tests.scenarios.conftest import JOB, Stage
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]

@@ -237,7 +237,7 @@ class Supervisor:
     def _take_in(self, child: _Child, line: bytes) -> None:
         try:
             said = launch.LINES.decode(line)
-        except msgspec.MsgspecError:
+        except (msgspec.MsgspecError, RecursionError):
             return  # the user's program may write what it likes; what we cannot read says nothing
         child.speaks = True
         if isinstance(said, launch.StepDone):

@@ -10,8 +10,14 @@ LINE_BYTES_MAX = 1 << 20
 _CHUNK_BYTES = 2 * LINE_BYTES_MAX
 
 
-def replace_file(path: Path, data: bytes) -> None:
+def replace_file(path: Path, data: bytes, *, durable: bool = True) -> None:
     """Write ``data`` so that a reader, or a crash at any moment, sees the old file or the new one.
+
+    Args:
+        path: The file.
+        data: All of its content.
+        durable: Wait until it would survive a power cut. What nobody needs after one, as a lease,
+            should not wait for a disk that is busy with a checkpoint.
 
     Raises:
         OSError: It could not be written; the old file is untouched.
@@ -20,12 +26,14 @@ def replace_file(path: Path, data: bytes) -> None:
     try:
         with temporary.open("wb") as file:
             file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
+            if durable:
+                file.flush()
+                os.fsync(file.fileno())
         temporary.replace(path)
     finally:
         temporary.unlink(missing_ok=True)
-    sync_directory(path.parent)
+    if durable:
+        sync_directory(path.parent)
 
 
 def sync_directory(path: Path) -> None:

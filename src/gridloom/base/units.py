@@ -2,11 +2,15 @@
 
 import math
 import re
+from collections.abc import Mapping
 from fractions import Fraction
 
 _NUMBER = r"(?P<number>\d+(?:\.\d+)?(?:[eE][+-]?\d+)?)"
 _DURATION_PART = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|us|s|m|min|h|d)\b")
-_DURATION_S = {"us": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
+_DURATION_S = {"us": Fraction(1, 10**6), "ms": Fraction(1, 1000)} | {
+    unit: Fraction(seconds)
+    for unit, seconds in {"s": 1, "m": 60, "min": 60, "h": 3600, "d": 86400}.items()
+}
 _BYTES = {
     "b": 1,
     **{f"{p}b": 1000**i for i, p in enumerate("kmgtp", start=1)},
@@ -32,7 +36,7 @@ def parse_duration_s(text: str) -> float:
     parts = _DURATION_PART.findall(re.sub(r"(?<=[a-z])(?=\d)", " ", text))
     if not parts or re.sub(r"\s", "", "".join(n + u for n, u in parts)) != re.sub(r"\s", "", text):
         raise ValueError(f"{text!r} is not a duration")
-    return math.fsum(float(number) * _DURATION_S[unit] for number, unit in parts)
+    return sum(float(_parse(n + u, _DURATION_S, "a duration", default=None)) for n, u in parts)
 
 
 def parse_bytes(text: str) -> int:
@@ -119,7 +123,7 @@ def _prefixed(value: float, unit: str) -> str:
 
 
 def _slurm_time_s(text: str) -> float | None:
-    match = re.fullmatch(r"(?:(\d+)-)?(\d+):(\d{2})(?::(\d{2}))?", text)
+    match = re.fullmatch(r"(?:(\d{1,9})-)?(\d{1,9}):(\d{2})(?::(\d{2}))?", text)
     if match is None:
         return None
     days, first, second, third = (int(part) if part else 0 for part in match.groups())
@@ -128,7 +132,9 @@ def _slurm_time_s(text: str) -> float | None:
     return float(days * 86400 + first * 3600 + second * 60 + third)
 
 
-def _parse(text: str, table: dict[str, int], kind: str, *, default: str | None) -> Fraction:
+def _parse(
+    text: str, table: Mapping[str, int | Fraction], kind: str, *, default: str | None
+) -> Fraction:
     """Return the exact value: integers beyond 2**53 do not pass through a float."""
     match = re.fullmatch(_NUMBER + r"\s*(?P<unit>[A-Za-z/]*)", text.strip())
     unit = match["unit"].lower() if match else ""

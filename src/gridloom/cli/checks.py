@@ -116,11 +116,18 @@ def _journal(settings: Settings) -> Check:
 def _control_plane(settings: Settings) -> Check:
     if not settings.journal.exists():
         return Check("control plane", "ok", "nothing to control yet")
-    plane = Plane(settings)
-    holding = [job for job in plane.state().jobs.values() if job.state in HOLDING]
+    try:
+        plane = Plane(settings)
+        holding = [job for job in plane.state().jobs.values() if job.state in HOLDING]
+    except GridloomError:
+        return Check("control plane", "bad", "cannot be told without the journal")
     if plane.led():
-        return Check("control plane", "ok", f"runs; {len(holding)} jobs under way")
+        return Check("control plane", "ok", f"runs; {_jobs(len(holding))} under way")
     if holding:
         found = f"none, but {holding[0].job_id} is {holding[0].state.value}"
         return Check("control plane", "bad", found, f"gridloom resume {holding[0].job_id}")
     return Check("control plane", "ok", "none needed")
+
+
+def _jobs(count: int) -> str:
+    return "1 job" if count == 1 else f"{count} jobs"

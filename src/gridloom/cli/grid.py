@@ -46,6 +46,6 @@ def show(*, grid: Grid = None, json: Json = False) -> int:
             )
             for link in inventory.links
         ]
-        columns = ("link", "bandwidth", "latency, one way")
-        out.print(table(columns, links, right=columns[1:]))
+        heads = ("link", "bandwidth", "latency, one way")
+        out.print(table(heads, links, right=heads[1:]))
     return 0

@@ -44,7 +44,11 @@ def build(verb: str = "") -> cyclopts.App:
     for place, (name, help_) in enumerate(_VERBS.items()):
         target = f"gridloom.cli.{name}:{'app' if name == 'grid' else name}"
         app.command(target, name=name, help=None if name == verb else help_, sort_key=place)
-    app.register_install_completion_command(help="Install completion for your shell.")
+    app.command(
+        "gridloom.cli.completion:install",
+        name="--install-completion",
+        help="Install completion for your shell.",
+    )
     return app
 
 

@@ -49,7 +49,7 @@ def table(
         spare: Columns that a narrow terminal can do without, the most dispensable first.
     """
     widths = {
-        head: max(len(head), *(len(row[index]) for row in rows))
+        head: max([len(head), *(len(row[index]) for row in rows)])
         for index, head in enumerate(columns)
     }
     kept = _kept(widths, spare)

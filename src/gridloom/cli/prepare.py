@@ -15,7 +15,8 @@ from gridloom.model.spec import JobSpec
 from gridloom.planner.options import options
 from gridloom.sites.local.inventory import discover
 from gridloom.wire.convert import to_inventory, to_job_spec, to_request
-from gridloom.wire.documents import JobFile, check_job_against_grid, read_grid, read_job
+from gridloom.wire.documents import JobFile, read_grid, read_job
+from gridloom.wire.source import read_source
 
 _SIZE_MAX = 4 * 1024 * 1024
 
@@ -61,16 +62,12 @@ def prepare(job: Path, grid: Path | None, settings: Settings, ids: IdSource) -> 
         InputError: With every problem found.
     """
     data = _read(job, "the job file")
-    file = read_job(data, str(job))
-    found = load_grid(_grid_path(job, file, grid), settings)
+    file, found = _read_both(job, data, grid, settings)
     base = job.absolute().parent
     workdir = base / Path(file.document.workdir).expanduser()
-    problems = [
-        *check_job_against_grid(file, found.inventory),
-        *missing_files(file, workdir),
-    ]
+    problems = missing_files(file, workdir)
     if problems:
-        raise InputError(sorted(problems, key=lambda problem: problem.line))
+        raise InputError(problems)
     job_id = ids.new_id(file.document.name)
     wanted = file.document.checkpoint.directory
     directory = settings.runs / job_id / "checkpoints"
@@ -122,18 +119,38 @@ def write_run_directory(prepared: Prepared, settings: Settings) -> Path:
     return rundir.create(settings.runs, prepared.job_id, files)
 
 
-def _grid_path(job: Path, file: JobFile, flag: Path | None) -> Path | None:
-    if flag is not None:
-        return flag
-    named = file.document.grid
-    if named is None:
+def _read_both(
+    job: Path, data: bytes, flag: Path | None, settings: Settings
+) -> tuple[JobFile, Grid]:
+    """Return the job and its grid, or raise with the problems of both."""
+    problems: list[Problem] = []
+    grid = None
+    try:
+        grid = load_grid(flag or _named_grid(job, data), settings)
+    except InputError as error:
+        problems += error.problems
+    try:
+        file = read_job(data, str(job), grid.inventory if grid else None)
+    except InputError as error:
+        raise InputError([*problems, *error.problems]) from error
+    if grid is None:
+        raise InputError(problems)
+    return file, grid
+
+
+def _named_grid(job: Path, data: bytes) -> Path | None:
+    """Return the grid file that the job names, whatever else is wrong with the job."""
+    try:
+        source = read_source(data, str(job))
+    except InputError:
+        return None  # reading the job will say so
+    named = source.data.get("grid")
+    if not isinstance(named, str):
         return None
     path = job.parent / named
     if not path.is_file():
-        message = f"there is no file {path}"
-        raise InputError(
-            [file.problem(("grid",), message, "name a grid file, relative to the job file")]
-        )
+        remedy = "name a grid file, relative to the job file"
+        raise InputError([source.problem(("grid",), f"there is no file {path}", remedy)])
     return path
 
 

@@ -12,12 +12,12 @@ from gridloom.control.timeline import Timeline
 from gridloom.core.state import State
 from gridloom.model.action import AnyAction
 from gridloom.model.event import AnyEvent
-from gridloom.model.life import OVER
+from gridloom.model.life import HOLDING, OVER
 from gridloom.ports.journal import Journal, Letter, Record
 
 _SNAPSHOT_EVERY = 64
-_LEAP_SHARE = 0.5
-"""Share of a lease by which the clock may leap before the control plane waits for it to settle."""
+_LEAP_SHARE = 0.35
+"""Share of the kill margin by which the clock may leap; the rest is what a dying holder needs."""
 
 
 class ControlLoop:
@@ -29,12 +29,15 @@ class ControlLoop:
         self._intake = intake
         self._dispatch = dispatch
         self._machine, self._seq = restore(journal)
-        terms = self._machine.terms
+        state, terms = self._machine.state, self._machine.terms
+        # All leases lapsed while nobody led, or while the machine slept: holders may still be dying
+        gap = clock.now_s() - state.now_s >= terms.lease_s
         self._timeline = Timeline(
             clock,
-            self._machine.state.now_s,
-            leap_s=terms.lease_s * _LEAP_SHARE,
+            state.now_s,
+            leap_s=terms.kill_margin_s * _LEAP_SHARE,
             settle_s=terms.kill_margin_s,
+            settled=not (gap and any(job.state in HOLDING for job in state.jobs.values())),
         )
         dispatch.run(self._machine.state)
 

@@ -84,6 +84,10 @@ def _loss(kept: Mapping[int, Metric]) -> dict[str, float] | None:
     return {"first": losses[0], "last": losses[-1]} if losses else None
 
 
+def _object(value: Any) -> Mapping[str, Any]:
+    return value if isinstance(value, dict) else {}
+
+
 def _median(values: Sequence[float]) -> float | None:
     return sorted(values)[len(values) // 2] if values else None
 
@@ -109,7 +113,7 @@ def _bytes(job: Job, metrics: Sequence[Metric], result: Mapping[str, Any]) -> di
     weights = parameter_count(job.spec.recipe.shape)
     site_ranks = [count for _, count in job.attempts[-1].placement.site_ranks()]
     step = bytes_per_step(4 * weights, site_ranks)
-    measured = result.get("bytes") or {}
+    measured = _object(result.get("bytes"))
     steps = measured.get("steps", len(metrics))
     predicted = {"within_sites": step.within_sites, "between_sites": step.between_sites}
     return {
@@ -117,7 +121,7 @@ def _bytes(job: Job, metrics: Sequence[Metric], result: Mapping[str, Any]) -> di
         **{
             where: {
                 "predicted": count * steps,
-                "measured": (measured.get(where) or {}).get("measured"),
+                "measured": _object(measured.get(where)).get("measured"),
             }
             for where, count in predicted.items()
         },
@@ -127,7 +131,7 @@ def _bytes(job: Job, metrics: Sequence[Metric], result: Mapping[str, Any]) -> di
 def _memory(job: Job, result: Mapping[str, Any]) -> dict[str, Any]:
     """What the model takes on the rank that takes most: the process without it does not count."""
     option = job.attempts[-1].placement.option if job.attempts else job.spec.options[0]
-    seen = result.get("memory") or {}
+    seen = _object(result.get("memory"))
     peak, before = seen.get("peak_bytes_per_rank"), seen.get("before_model_bytes_per_rank")
     measured = peak - before if peak is not None and before is not None else None
     return {"predicted": option.memory_bytes or None, "measured": measured, "process": peak}

@@ -13,21 +13,24 @@ class Timeline:
     decided until that moment is over.
     """
 
-    def __init__(self, clock: Clock, now_s: float, *, leap_s: float, settle_s: float) -> None:
+    def __init__(
+        self, clock: Clock, now_s: float, *, leap_s: float, settle_s: float, settled: bool = True
+    ) -> None:
         """Go on from ``now_s``, the last time in the journal.
 
         Args:
             clock: Where both kinds of time come from.
             now_s: The latest time that was ever told.
-            leap_s: A leap forward of this many seconds could make leases lapse.
+            leap_s: A leap forward by this could let a holder live longer than it is thought to.
             settle_s: Seconds after such a leap in which nothing is told.
+            settled: Whether there was no leap before the first look.
         """
         self._clock = clock
         self._leap_s = leap_s
         self._settle_s = settle_s
         self._told_s = max(now_s, clock.now_s())
         self._told_at_s = clock.monotonic_s()
-        self._settled_at_s = self._told_at_s
+        self._settled_at_s = self._told_at_s + (0.0 if settled else settle_s)
 
     def now_s(self) -> float | None:
         """Return the time, or nothing while a leap settles."""

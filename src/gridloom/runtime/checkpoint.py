@@ -211,7 +211,7 @@ def check_same_shape(saved: GptShape, wanted: GptShape, path: str) -> None:
         Problem(
             f"is {getattr(wanted, field)}, the checkpoint {path} has {getattr(saved, field)}",
             remedy="restore the shape, or give the job a fresh checkpoint directory",
-            field=f"shape.{field}",
+            field=f"model.{field}",
         )
         for field in GptShape.__struct_fields__
         if getattr(wanted, field) != getattr(saved, field)

@@ -1,11 +1,10 @@
-"""Summing one bucket over all ranks, site by site, and what that sends over the wires.
+"""Summing one bucket over all ranks, site by site.
 
 Inside a site the bucket is summed to the site's representative, the representatives sum among
 themselves, and each hands the sum back inside its site: a link between sites carries each
 site's sum once, however many ranks the site has.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -21,14 +20,6 @@ FLOAT_BYTES = 4
 _REDUCE_PIECE = 2 * 2**20 // FLOAT_BYTES
 """Numbers a rank of a site that are reduced at once: two of gloo's segments of 1 MiB. With ``s``
 segments a rank, gloo (as in torch 2.13) sends about ``(s-2)/s`` of the bucket in vain."""
-
-
-@dataclass(frozen=True)
-class Bytes:
-    """Bytes sent, over all ranks together."""
-
-    within_sites: int
-    between_sites: int
 
 
 @dataclass(frozen=True)
@@ -70,16 +61,3 @@ class Exchange:
         if self._mesh.device.type == "cuda":
             torch.cuda.synchronize(self._mesh.device)
         return self._clock.monotonic_s()
-
-
-def predicted_bytes(numbers: int, ranks_per_site: Sequence[int]) -> Bytes:
-    """Return what one exchange of ``numbers`` fp32 numbers sends, all ranks together.
-
-    Gloo's algorithms over ``n`` ranks and ``b`` bytes: reduce is a ring reduce-scatter, where
-    each rank sends ``(n-1)/n b``, and a gather of the ``n-1`` other parts: ``(n-1) b (1 + 1/n)``;
-    broadcast is a tree, ``(n-1) b``; all-reduce is a ring, ``2 (n-1) b``.
-    """
-    size = numbers * FLOAT_BYTES
-    within = sum((n - 1) * (1 + 1 / n) * size + (n - 1) * size for n in ranks_per_site)
-    between = 2 * (len(ranks_per_site) - 1) * size
-    return Bytes(within_sites=round(within), between_sites=between)

@@ -75,7 +75,7 @@ class Sampler:
                     Problem(
                         f"the training text has {len(self.stream)} tokens, fewer than one window "
                         f"of {sequence_length + 1}",
-                        remedy="give more text, or a shorter training.sequence_length",
+                        remedy="give more text, or a shorter sequence_length",
                         field="data.text",
                     )
                 ]

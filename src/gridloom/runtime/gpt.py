@@ -134,17 +134,17 @@ class Gpt(nn.Module):
 def check_shape(shape: GptShape) -> None:
     """Raise ``InputError`` naming every field of a shape that cannot be built."""
     problems = [
-        Problem(f"is {value}, must be at least 1", field=f"shape.{field}")
+        Problem(f"is {value}, must be at least 1", field=f"model.{field}")
         for field in ("layers", "hidden", "heads", "kv_heads", "ffn")
         if (value := getattr(shape, field)) < 1
     ]
     if not problems:
         if shape.hidden % (2 * shape.heads):
             text = f"is {shape.hidden}, must be a multiple of twice the heads ({2 * shape.heads})"
-            problems.append(Problem(text, field="shape.hidden"))
+            problems.append(Problem(text, field="model.hidden"))
         if shape.heads % shape.kv_heads:
             text = f"is {shape.kv_heads}, must divide the heads ({shape.heads})"
-            problems.append(Problem(text, field="shape.kv_heads"))
+            problems.append(Problem(text, field="model.kv_heads"))
     if problems:
         raise InputError(problems)
 

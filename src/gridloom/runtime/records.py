@@ -90,7 +90,7 @@ class ByteCount(msgspec.Struct, frozen=True, kw_only=True):
     """Bytes sent in the training steps of one attempt, all ranks together.
 
     Attributes:
-        predicted: By ``collective.predicted_bytes``.
+        predicted: By ``planner.collective.bytes_per_step``.
         measured: By the kernel's counters; ``None`` where there are none.
     """
 

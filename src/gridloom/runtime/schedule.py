@@ -26,14 +26,14 @@ def check_recipe(recipe: GptRecipe) -> None:
     """Raise ``InputError`` with every number of a recipe that cannot be trained with."""
     training, checkpoint = recipe.training, recipe.checkpoint
     least = {
-        "training.steps": (training.steps, 1),
-        "training.global_batch": (training.global_batch, 1),
-        "training.sequence_length": (training.sequence_length, 2),
-        "training.micro_batch": (training.micro_batch, 0),
-        "training.warmup_steps": (training.warmup_steps, 0),
-        "checkpoint.interval_steps": (checkpoint.interval_steps, 1),
+        "steps": (training.steps, 1),
+        "global_batch": (training.global_batch, 1),
+        "sequence_length": (training.sequence_length, 2),
+        "micro_batch": (training.micro_batch, 0),
+        "optimizer.warmup_steps": (training.warmup_steps, 0),
+        "checkpoint.interval": (checkpoint.interval_steps, 1),
         "checkpoint.keep": (checkpoint.keep, 1),
-        "shape.vocabulary": (recipe.shape.vocabulary, BYTE_VOCABULARY),
+        "model.vocabulary": (recipe.shape.vocabulary, BYTE_VOCABULARY),
     }
     problems = [
         Problem(f"is {value}, must be at least {minimum}", field=field)
@@ -42,6 +42,6 @@ def check_recipe(recipe: GptRecipe) -> None:
     ]
     if training.precision not in PRECISIONS:
         text = f"is {training.precision!r}, must be one of {', '.join(PRECISIONS)}"
-        problems.append(Problem(text, field="training.precision"))
+        problems.append(Problem(text, field="precision"))
     if problems:
         raise InputError(problems)

@@ -153,6 +153,6 @@ def _check_finite(step: int, loss: float, norm: float) -> None:
     if not (math.isfinite(loss) and math.isfinite(norm)):
         raise PoisonedError(
             f"the loss of step {step} is {loss:g} and the norm of its gradient {norm:g}",
-            "lower training.learning_rate or set training.clip_norm, and start again: no "
+            "lower optimizer.learning_rate or optimizer.clip_norm, and start again: no "
             "checkpoint was made of this state",
         )

@@ -11,7 +11,8 @@ import torch
 from gridloom.base.clock import Clock
 from gridloom.base.errors import InputError, Problem
 from gridloom.model.recipe import GptRecipe
-from gridloom.runtime.collective import predicted_bytes
+from gridloom.planner.collective import bytes_per_step
+from gridloom.runtime.collective import FLOAT_BYTES
 from gridloom.runtime.data import Sampler, load_corpus
 from gridloom.runtime.evaluate import bigram_bits_per_byte, bits_per_byte, held_out_windows, nats
 from gridloom.runtime.flat import FlatModel
@@ -68,7 +69,7 @@ class Trainer:
         self._corpus = load_corpus(recipe.data)
         self._check_same_data()
         sampler = Sampler(self._corpus.train, training.sequence_length, training.seed)
-        self._before_model_bytes = psutil.Process().memory_info().rss
+        self._before_model_bytes = _resident_bytes()
         model = Gpt(recipe.shape, training.seed).to(mesh.device)
         self._flat = FlatModel(model, training, tail_length(len(rank.site_ranks)))
         self._parts = Parts(mesh, clock, model, self._flat, sampler)
@@ -152,8 +153,8 @@ class Trainer:
     def _result(self, ranks: list[_Measures], resumed: int, seconds: tuple[float, float]) -> Result:
         training, corpus = self._recipe.training, self._corpus
         steps = training.steps - min(resumed, training.steps)
-        predicted = predicted_bytes(
-            self._flat.bucket.numel(), [count for _, count in self._rank.site_ranks]
+        predicted = bytes_per_step(
+            self._flat.bucket.numel() * FLOAT_BYTES, [n for _, n in self._rank.site_ranks]
         )
         losses = first_and_last_loss(Path(self._rank.run_dir))
         return Result(
@@ -196,6 +197,13 @@ class Trainer:
     def _record(self, metrics: StepMetrics) -> None:
         if self._rank.rank == 0:
             append_line(Path(self._rank.run_dir) / METRICS_FILE, metrics)
+
+
+def _resident_bytes() -> int:
+    """Return the memory that this process has with all libraries in it."""
+    # Torch loads about 75 MB of code with the first optimiser: that is no memory of the model.
+    torch.optim.AdamW([torch.zeros(1)], fused=True)
+    return psutil.Process().memory_info().rss
 
 
 def _peak_bytes(device: torch.device) -> int:

@@ -7,9 +7,7 @@ from gridloom.wire.command import Command, parse_command
 from gridloom.wire.documents_devices import Devices
 from gridloom.wire.grid_document import NODE_ADDRESS, GridDocument, SiteDocument
 from gridloom.wire.job_document import JobDocument, ModelDocument, steps_of
-
-RECIPE_ARGV = ("python", "-m", "gridloom.runtime.entry")
-"""What each rank executes for a recipe."""
+from gridloom.wire.launch import RECIPE_ARGV
 
 _WARMUP_STEPS_MAX = 20
 

@@ -7,7 +7,6 @@ from typing import Any
 from gridloom.base.errors import InputError, Problem
 from gridloom.model.inventory import Inventory
 from gridloom.wire import job_document_check
-from gridloom.wire.convert import to_inventory
 from gridloom.wire.documents_check import Reading, read
 from gridloom.wire.grid_document import GridDocument
 from gridloom.wire.grid_document_check import check_grid
@@ -82,35 +81,6 @@ def read_grid(data: bytes, file: str) -> GridFile:
     _raise(grid.problems)
     assert grid.document is not None
     return GridFile(grid.document, grid.source)
-
-
-def read_job_and_grid(job: tuple[bytes, str], grid: tuple[bytes, str]) -> tuple[JobFile, GridFile]:
-    """Return both documents, each given as its bytes and its name.
-
-    Raises:
-        InputError: With every problem of both, the grid's first, and of one against the other as
-            far as they could be read.
-    """
-    problems: list[Problem] = []
-    inventory = None
-    grid_file = None
-    try:
-        grid_file = read_grid(*grid)
-        inventory = to_inventory(grid_file.document)
-    except InputError as error:
-        problems += error.problems
-    try:
-        job_file = read_job(*job, inventory)
-    except InputError as error:
-        raise InputError([*problems, *error.problems]) from error
-    if grid_file is None:
-        raise InputError(problems)
-    return job_file, grid_file
-
-
-def check_job_against_grid(job: JobFile, inventory: Inventory) -> list[Problem]:
-    """Return what the job names that the grid does not have, by line."""
-    return job_document_check.check_job_against_grid(job.reading, inventory)
 
 
 def _job(data: bytes, file: str) -> Reading[JobDocument]:

@@ -180,3 +180,9 @@ def test_what_was_used_includes_the_present_attempt() -> None:
     assert budget.used(job(run_s=2.0, cost=1.0), 15.0) == (2.0, 1.0)
     running.attempts.append(attempt(3600.0))
     assert budget.used(running, 15.0) == (7.0, 6.0)
+
+
+def test_a_queued_job_has_spent_its_budget_when_nothing_is_left() -> None:
+    limits = Budget(run_s_max=5.0)
+    assert not budget.is_spent(job(budget=limits, run_s=4.5), 100.0)
+    assert budget.is_spent(job(budget=limits, run_s=5.0), 0.0)

@@ -210,7 +210,7 @@ def test_the_manifest_says_what_the_checkpoint_is(tmp_path: Path) -> None:
 def test_another_shape_is_refused_by_the_name_of_the_field() -> None:
     check_same_shape(SHAPE, SHAPE, "here")
     other = GptShape(layers=1, hidden=16, heads=2, kv_heads=1, ffn=8)
-    with pytest.raises(InputError, match=r"shape\.hidden: is 16, the checkpoint here has 8"):
+    with pytest.raises(InputError, match=r"model\.hidden: is 16, the checkpoint here has 8"):
         check_same_shape(SHAPE, other, "here")
 
 

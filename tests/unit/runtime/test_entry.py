@@ -164,7 +164,7 @@ def test_a_damaged_checkpoint_costs_only_the_steps_since_the_one_before(
     assert other.wait() == [EXIT_CONFIG]
     failure = other.lines()[-1]
     assert isinstance(failure, Failure)
-    assert failure.message.startswith("shape.ffn: is 16, the checkpoint")
+    assert failure.message.startswith("model.ffn: is 16, the checkpoint")
     assert "fresh checkpoint directory" in failure.remedy
 
 
@@ -209,7 +209,7 @@ def test_a_loss_that_is_no_number_stops_all_and_saves_nothing(
     failure = run.lines()[-1]
     assert isinstance(failure, Failure)
     assert failure.message.startswith("the loss of step")
-    assert "lower training.learning_rate" in failure.remedy
+    assert "lower optimizer.learning_rate" in failure.remedy
     assert not Path(recipe.checkpoint.directory).exists()
 
 

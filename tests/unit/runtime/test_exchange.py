@@ -9,7 +9,6 @@ import torch
 
 from gridloom.base.errors import WorkFailedError
 from gridloom.runtime import traffic
-from gridloom.runtime.collective import Bytes, predicted_bytes
 from gridloom.runtime.failure import PeerLostError, peers_guarded
 from gridloom.runtime.mesh import ranks_by_site
 from gridloom.runtime.tail import (
@@ -21,24 +20,6 @@ from gridloom.runtime.tail import (
     write_tail,
 )
 from gridloom.runtime.traffic import Meter, bytes_sent, open_sockets
-
-
-@pytest.mark.parametrize(
-    ("ranks_per_site", "within", "between"),
-    [
-        ((1,), 0, 0),
-        ((2,), 10_000, 0),  # reduce 1.5, broadcast 1
-        ((4,), 27_000, 0),  # 3.75 and 3
-        ((1, 1), 0, 8_000),
-        ((2, 2), 20_000, 8_000),
-        ((3, 1), 18_667, 8_000),
-        ((1, 1, 1), 0, 16_000),
-    ],
-)
-def test_predicted_bytes_of_a_thousand_numbers(
-    ranks_per_site: tuple[int, ...], within: int, between: int
-) -> None:
-    assert predicted_bytes(1000, ranks_per_site) == Bytes(within, between)
 
 
 def test_sites_are_runs_of_ranks() -> None:

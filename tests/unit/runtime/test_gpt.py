@@ -102,9 +102,9 @@ def test_it_learns_a_line_by_heart() -> None:
 @pytest.mark.parametrize(
     ("change", "field"),
     [
-        ({"layers": 0}, "shape.layers: is 0"),
-        ({"heads": 3}, "shape.hidden: is 32, must be a multiple of twice the heads"),
-        ({"kv_heads": 3}, "shape.kv_heads: is 3, must divide the heads"),
+        ({"layers": 0}, "model.layers: is 0"),
+        ({"heads": 3}, "model.hidden: is 32, must be a multiple of twice the heads"),
+        ({"kv_heads": 3}, "model.kv_heads: is 3, must divide the heads"),
     ],
 )
 def test_an_impossible_shape_names_its_field(change: dict[str, int], field: str) -> None:

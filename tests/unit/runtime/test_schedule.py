@@ -35,6 +35,6 @@ def test_every_number_that_cannot_be_is_named(recipe: GptRecipe) -> None:
             GptRecipe(shape=shape, data=recipe.data, training=training, checkpoint=checkpoint)
         )
     assert {problem.field for problem in raised.value.problems} == {
-        "training.steps", "training.global_batch", "training.sequence_length",
-        "training.precision", "checkpoint.keep", "checkpoint.interval_steps", "shape.vocabulary",
+        "steps", "global_batch", "sequence_length",
+        "precision", "checkpoint.keep", "checkpoint.interval", "model.vocabulary",
     }  # fmt: skip

@@ -7,10 +7,8 @@ import pytest
 from gridloom.base.errors import InputError, Problem
 from gridloom.wire.convert import to_inventory
 from gridloom.wire.documents import (
-    check_job_against_grid,
     read_grid,
     read_job,
-    read_job_and_grid,
 )
 from gridloom.wire.documents_devices import Devices
 from gridloom.wire.job_document import JobDocument
@@ -452,14 +450,16 @@ def test_a_job_is_checked_against_the_grid(name: str) -> None:
     line, sentences = AGAINST_GRID[name]
     text = f"name: j\nrun: a\nresources:\n  {line}\n  accelerators: cpu:4\n"
     inventory = to_inventory(read_grid(GRID, "grid.yaml").document)
-    found = check_job_against_grid(read_job(text.encode(), "job.yaml"), inventory)
-    assert [problem.sentence() for problem in found] == sentences
+    with pytest.raises(InputError) as caught:
+        read_job(text.encode(), "job.yaml", inventory)
+    assert [problem.sentence() for problem in caught.value.problems] == sentences
 
 
 def test_unknown_accelerators_are_told_beside_the_jobs_own_problems() -> None:
     text = HEAD.replace("cpu:4", "h200:4, sites: [north, sooth]") + "grace: soon\n"
+    inventory = to_inventory(read_grid(GRID, "grid.yaml").document)
     with pytest.raises(InputError) as caught:
-        read_job_and_grid((text.encode(), "job.yaml"), (GRID, "grid.yaml"))
+        read_job(text.encode(), "job.yaml", inventory)
     assert [problem.sentence() for problem in caught.value.problems] == [
         "job.yaml:3: resources.sites[1]: the grid has no site `sooth`; did you mean `south`?",
         "job.yaml:3: resources.accelerators: the grid has no accelerator of kind `h200`; did you"
@@ -468,17 +468,9 @@ def test_unknown_accelerators_are_told_beside_the_jobs_own_problems() -> None:
     ]
 
 
-def test_both_files_are_told_of_at_once() -> None:
-    with pytest.raises(InputError) as caught:
-        read_job_and_grid((b"name: 5", "job.yaml"), (b"sites: 5", "grid.yaml"))
-    assert {problem.file for problem in caught.value.problems} == {"job.yaml", "grid.yaml"}
-    with pytest.raises(InputError) as caught:
-        read_job_and_grid((HEAD.encode(), "job.yaml"), (b"", "grid.yaml"))
-    assert str(caught.value) == "grid.yaml: the file is empty"
-
-
 def test_two_good_files() -> None:
-    job, grid = read_job_and_grid((HEAD.encode(), "job.yaml"), (GRID, "grid.yaml"))
+    grid = read_grid(GRID, "grid.yaml")
+    job = read_job(HEAD.encode(), "job.yaml", to_inventory(grid.document))
     assert job.document.name == "j"
     assert grid.lines[("sites", "north")] == 3
 
@@ -500,4 +492,5 @@ def test_the_examples_are_good(path: Path) -> None:
     if path.name == "two-sites.yaml":
         read_grid(data, path.name)
     else:
-        read_job_and_grid((data, path.name), ((EXAMPLES / "two-sites.yaml").read_bytes(), "grid"))
+        grid = read_grid((EXAMPLES / "two-sites.yaml").read_bytes(), "two-sites.yaml")
+        read_job(data, path.name, to_inventory(grid.document))

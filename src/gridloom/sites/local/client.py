@@ -40,11 +40,11 @@ class LocalClient:
         process.returncode = 0  # it may outlive us: reaped by `alive`, not by Popen's destructor
         self._supervisors.add(process.pid)
 
-    def write(self, directory: Path, files: Mapping[str, bytes]) -> None:
+    def write(self, directory: Path, files: Mapping[str, bytes], *, durable: bool = True) -> None:
         """Write files, each whole or not at all, making their directory first."""
         directory.mkdir(parents=True, exist_ok=True)
         for name, data in files.items():
-            replace_file(directory / name, data)
+            replace_file(directory / name, data, durable=durable)
 
     def started(self, directory: Path) -> bool:
         """Return whether a supervisor ever started here; it holds its lock before it has."""

@@ -1,6 +1,7 @@
 """The driver of sites on this machine."""
 
 import contextlib
+import errno
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -22,6 +23,7 @@ from gridloom.wire.agent import (
     TaskRef,
 )
 
+_EXHAUSTED = (errno.EAGAIN, errno.ENOMEM, errno.EMFILE, errno.ENFILE)
 _START_S = 15.0
 """How long a supervisor may take from its start to its first report."""
 
@@ -58,21 +60,18 @@ class LocalDriver:
             self._client.write(directory, files(order))
             self._client.start(supervisor_argv(self._python, directory), directory)
         except OSError as error:
-            return Reason(
-                code=Why.IO,
-                sentence=f"the task cannot be started: {error.strerror}: {error.filename}",
-                remedy="make the run directory writable, or free space there",
-            )
+            return _refusal(error, directory)
         self._first_look_s[order.task] = self._clock.monotonic_s()
         return None
 
     def renew(self, task: TaskRef, until_s: float) -> None:
         """Write the lease anew."""
-        self._write(task, LEASE_FILE, encode(LeaseRenewal(until_s=until_s)))
+        self._write(task, LEASE_FILE, encode(LeaseRenewal(until_s=until_s)), durable=False)
 
     def stop(self, task: TaskRef, grace_s: float, sentence: str) -> None:
         """Write the order to stop."""
-        self._write(task, STOP_FILE, encode(StopOrder(grace_s=grace_s, sentence=sentence)))
+        order = StopOrder(grace_s=grace_s, sentence=sentence)
+        self._write(task, STOP_FILE, encode(order), durable=True)
 
     def observe(self, tasks: Sequence[TaskRef]) -> list[AnyEvent]:
         """Return what the supervisors reported, and the end of those that are gone."""
@@ -112,10 +111,10 @@ class LocalDriver:
     def _directory(self, task: TaskRef) -> Path:
         return Path(task_directory(self._runs, task))
 
-    def _write(self, task: TaskRef, name: str, data: bytes) -> None:
+    def _write(self, task: TaskRef, name: str, data: bytes, *, durable: bool) -> None:
         directory = self._directory(task)
         try:
-            self._client.write(directory, {name: data})
+            self._client.write(directory, {name: data}, durable=durable)
         except OSError as error:
             raise SiteError(f"{directory / name}: {error.strerror}") from error
 
@@ -141,3 +140,12 @@ class LocalDriver:
         )
         self._ends[task] = ended(task, outcome)
         return [self._ends[task]]
+
+
+def _refusal(error: OSError, directory: Path) -> Reason:
+    sentence = f"the task cannot be started: {error.strerror}: {error.filename or directory}"
+    if error.errno in _EXHAUSTED:  # it may be better soon
+        remedy = "raise the limits of this machine on processes, files or memory"
+        return Reason(code=Why.REFUSED, sentence=sentence, remedy=remedy)
+    remedy = "make the run directory writable, or free space there"
+    return Reason(code=Why.IO, sentence=sentence, remedy=remedy)

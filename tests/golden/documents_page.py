@@ -1,0 +1,70 @@
+"""The tables of fields in docs/how/documents.md, from the documents' own descriptions.
+
+Run as a program it rewrites the page; the test beside it holds that nobody forgot to.
+"""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, get_args, get_origin
+
+from pydantic import BaseModel
+from pydantic.fields import FieldInfo
+
+from gridloom.wire.grid_document import GridDocument
+from gridloom.wire.job_document import JobDocument
+
+PAGE = Path(__file__).parents[2] / "docs" / "how" / "documents.md"
+DOCUMENTS: dict[str, type[BaseModel]] = {"job": JobDocument, "grid": GridDocument}
+
+
+def table(model: type[BaseModel]) -> str:
+    """Return all fields of a document as a Markdown table."""
+    lines = ["| field | meaning | default |", "|---|---|---|"]
+    for name, field in fields(model, ""):
+        meaning = (field.description or "").replace("|", "\\|")
+        lines.append(f"| `{name}` | {meaning} | {default(field)} |")
+    return "\n".join(lines)
+
+
+def fields(model: type[BaseModel], place: str) -> Iterator[tuple[str, FieldInfo]]:
+    for name, field in model.model_fields.items():
+        path = f"{place}{name}"
+        yield path, field
+        inner = section(field.annotation)
+        if inner is not None:
+            many = get_origin(field.annotation)
+            mark = ".NAME" if many is dict else "[]" if many is tuple else ""
+            yield from fields(inner, f"{path}{mark}.")
+
+
+def section(annotation: Any) -> type[BaseModel] | None:
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return annotation
+    return next((found for inner in get_args(annotation) if (found := section(inner))), None)
+
+
+def default(field: FieldInfo) -> str:
+    value = field.default
+    if field.is_required():
+        return "required"
+    if value is None or isinstance(value, BaseModel) or value in ((), {}):
+        return ""
+    if isinstance(value, bool):
+        return f"`{str(value).lower()}`"
+    if isinstance(value, tuple):
+        return f"`{'-'.join(str(item) for item in value)}`"
+    return f"`{value:g}`" if isinstance(value, float) else f"`{value}`"
+
+
+def rewritten(text: str) -> str:
+    """Return the page with its tables as they should be."""
+    for name, model in DOCUMENTS.items():
+        start, end = f"<!-- fields of a {name} file -->\n", f"<!-- end of the {name} file -->"
+        before, rest = text.split(start)
+        _, after = rest.split(end)
+        text = f"{before}{start}{table(model)}\n{end}{after}"
+    return text
+
+
+if __name__ == "__main__":
+    PAGE.write_text(rewritten(PAGE.read_text(encoding="utf-8")), encoding="utf-8")

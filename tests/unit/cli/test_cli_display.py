@@ -1,0 +1,120 @@
+"""What a job looks like while it goes: in plain lines, JSON lines and on a live line."""
+
+import io
+import json
+
+import msgspec
+import pytest
+from tests.fakes.clock import FakeClock
+from tests.unit.control.nouns import job, reason
+
+from gridloom.cli.display import JsonDisplay, LiveDisplay, PlainDisplay, job_text, progress_text
+from gridloom.cli.log_reader import _start_of_last
+from gridloom.cli.output import table
+from gridloom.control.progress import Progress
+from gridloom.model.life import JobState
+
+PROGRESS = Progress(
+    step=5,
+    steps=10,
+    loss=2.34567,
+    tokens_per_s=1234.0,
+    eta_s=65.0,
+    site_share={"north": 0.5, "south": 0.25},
+)
+RUNNING = job(JobState.RUNNING, recipe=True, checkpoint_step=4)
+
+
+def test_the_line_of_progress() -> None:
+    text = progress_text(PROGRESS, RUNNING).plain
+    assert text == ("step 5/10 · loss 2.3457 · 1.2k tokens/s · north 50% · south 25% · 1m 05s left")
+    assert progress_text(Progress(step=5), RUNNING).plain == "step 5"
+
+
+def test_before_the_first_step_the_line_says_what_can_be_known() -> None:
+    assert "waiting for the first training step" in progress_text(Progress(), RUNNING).plain
+    other = job(JobState.RUNNING)
+    assert progress_text(Progress(), other).plain == (
+        "running; `gridloom logs -f job-1` shows its output"
+    )
+
+
+@pytest.mark.parametrize(
+    ("shown", "text"),
+    [
+        (RUNNING, "running attempt 1, checkpoint of step 4"),
+        (job(JobState.FAILED, reason=reason()), "failed: rank 0 exited <1>"),
+        (job(JobState.SUCCEEDED, reason=reason()), "succeeded"),
+        (job(JobState.QUEUED, [], reason=reason()), "queued: rank 0 exited <1>"),
+    ],
+    ids=lambda value: "" if isinstance(value, str) else str(value.state),
+)
+def test_the_line_of_the_state(shown: object, text: str) -> None:
+    assert job_text(shown).plain == text  # type: ignore[arg-type]
+
+
+def test_plain_lines_come_every_ten_seconds_and_at_the_end(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    clock = FakeClock()
+    display = PlainDisplay(clock)
+    for step in range(1, 11):
+        clock.advance(4.0)
+        display.metric({}, msgspec.structs.replace(PROGRESS, step=step), RUNNING)
+        display.tick(PROGRESS, RUNNING)
+    display.interrupted()
+    display.trouble("north/n1 cannot be written")
+    display.close()
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split()[1] for line in lines[:5]] == ["1/10", "4/10", "7/10", "10/10", "the"]
+    assert lines[-1] == "north/n1 cannot be written"
+
+
+def test_json_lines_have_an_event_each(capsys: pytest.CaptureFixture[str]) -> None:
+    display = JsonDisplay()
+    display.job(job(JobState.FAILED, reason=reason()))
+    display.metric({"step": 5, "loss": 1.0}, PROGRESS, RUNNING)
+    display.tick(PROGRESS, RUNNING)
+    display.interrupted()
+    display.trouble("x")
+    display.close()
+    lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert [line["event"] for line in lines] == ["job", "step", "stopping", "trouble"]
+    assert lines[0]["reason"] == {"code": "exited", "sentence": "rank 0 exited <1>"}
+    assert (lines[1]["step"], lines[1]["eta_s"], lines[1]["job"]) == (5, 65.0, "job-1")
+
+
+def test_a_live_display_keeps_what_changed(capsys: pytest.CaptureFixture[str]) -> None:
+    display = LiveDisplay()
+    display.job(RUNNING)
+    display.metric({}, PROGRESS, RUNNING)
+    display.tick(PROGRESS, RUNNING)
+    display.tick(PROGRESS, None)
+    display.interrupted()
+    display.trouble("x")
+    display.close()
+    out = capsys.readouterr().out
+    assert "running attempt 1" in out
+    assert "Once more to leave" in out
+
+
+def test_a_table_does_without_spare_columns_where_there_is_no_room(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    rows = [["a" * 40, "b" * 40, "c" * 40]]
+    kept = table(("x", "y", "z"), rows, spare=("y", "x"))
+    assert [column.header for column in kept.columns] == ["x", "z"]
+    assert [column.header for column in table(("x", "y"), [], whole=("x",)).columns] == ["x", "y"]
+
+
+@pytest.mark.parametrize("end", ["", "\n"])
+@pytest.mark.parametrize("count", [0, 1, 2, 3, 4, 9])
+def test_the_last_lines_of_a_log_are_found_from_its_end(
+    tmp_path: object, end: str, count: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("gridloom.cli.log_reader._BLOCK_BYTES", 3)
+    path = tmp_path / "log"  # type: ignore[operator]
+    text = f"one\ntwo\n\nfour{end}"
+    path.write_text(text)
+    rest = io.StringIO(text[_start_of_last(path, count) :]).readlines()
+    assert rest == (io.StringIO(text).readlines()[-count:] if count else [])

@@ -1,0 +1,143 @@
+"""Jobs that really run, seen and steered by several processes, of which any may die."""
+
+import shutil
+import signal
+
+import pytest
+from tests.unit.cli.conftest import ENDLESS, ENDS_AT_SECOND, Gridloom, plain, run_in_terminal
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_signal_stops_the_job_with_its_state_saved_and_resume_goes_on(
+    gridloom: Gridloom, number: signal.Signals, code: int
+) -> None:
+    run = gridloom.start("run", gridloom.job(ENDS_AT_SECOND), "-y")
+    job_id = gridloom.wait_for_output()
+    run.send_signal(number)
+    answer = gridloom.end(run)
+    assert answer.code == code
+    assert "stopping: the job saves its state" in answer.out
+    assert f"`gridloom resume {job_id}` starts it anew" in answer.out
+    assert gridloom.state(job_id) == "stopped"
+    if number is signal.SIGINT:
+        resumed = gridloom.call("resume", job_id)
+        assert resumed.code == 0
+        assert "succeeded" in resumed.out
+
+
+def test_a_second_ctrl_c_leaves_and_the_job_stops_on_its_own(gridloom: Gridloom) -> None:
+    slow_to_stop = "trap 'sleep 2; exit 0' TERM\necho started\nwhile :; do sleep 0.05; done"
+    run = gridloom.start("run", gridloom.job(slow_to_stop), "-y")
+    job_id = gridloom.wait_for_output()
+    run.send_signal(signal.SIGINT)
+    gridloom.wait(lambda: gridloom.state(job_id) == "stopping", "the stop")
+    run.send_signal(signal.SIGINT)
+    answer = gridloom.end(run)
+    assert answer.code == 130
+    assert f"`gridloom status {job_id}` tells" in answer.out
+    gridloom.wait_for_state(job_id, "stopped")
+    gridloom.wait(lambda: not gridloom.led(), "the background control plane to go away")
+
+
+def test_others_look_at_a_run_and_stop_it(gridloom: Gridloom) -> None:
+    path = gridloom.job(ENDLESS)
+    run = gridloom.start("run", path, "-y", "--json")
+    job_id = gridloom.wait_for_output()
+    gridloom.wait_for_state(job_id, "running")
+    (listed,) = gridloom.call("ps", "--json").json()["jobs"]
+    assert (listed["job"], listed["state"], listed["sites"]) == (job_id, "running", {"local": 1})
+    assert gridloom.led()
+    logs = gridloom.start("logs", job_id, "-f")
+    other_grid = gridloom.files / "grid.yaml"
+    other_grid.write_text("sites:\n  a: {accelerators: 'cpu:1'}\n")
+    refused = gridloom.call("submit", path, "--grid", str(other_grid), "--json")
+    assert refused.code == 2
+    assert f"{job_id} is under way on another grid" in refused.json()["message"]
+    stopped = gridloom.call("stop", job_id, "--json")
+    assert (stopped.code, stopped.json()["state"]) == (0, "stopped")
+    assert gridloom.end(logs).out.startswith("[0] started\n")
+    ended = gridloom.end(run)
+    assert ended.code == 1
+    assert ended.lines()[-1]["state"] == "stopped"
+    assert "was asked to stop" in gridloom.call("why", job_id).out
+    cancelled = gridloom.call("cancel", job_id)
+    assert (cancelled.code, cancelled.out) == (0, f"{job_id} is cancelled\n")
+
+
+def test_two_runs_at_once_and_the_second_takes_over(gridloom: Gridloom) -> None:
+    first = gridloom.start("run", gridloom.job("echo x; sleep 1.5", "first"), "-y")
+    gridloom.wait_for_output("first")
+    second = gridloom.start("run", gridloom.job("echo x; sleep 4", "second"), "-y", "--json")
+    assert gridloom.end(first).code == 0
+    ended = gridloom.end(second)
+    assert ended.code == 0
+    assert len(ended.lines()[-1]["attempts"]) == 1
+    gridloom.wait(lambda: not gridloom.led(), "everybody to go away")
+
+
+def test_a_submitted_job_is_run_in_the_background_which_then_goes_away(gridloom: Gridloom) -> None:
+    answer = gridloom.call("submit", gridloom.job("echo done"), "--json")
+    assert answer.code == 0
+    found = answer.json()
+    assert (found["event"], found["name"]) == ("submitted", "job")
+    gridloom.wait_for_state(found["job"], "succeeded")
+    assert (gridloom.home / "runs" / found["job"] / "summary.json").is_file()
+    gridloom.wait(lambda: not gridloom.led(), "the background control plane to go away")
+    assert (gridloom.home / "control.log").read_text() == ""
+
+
+def test_a_leader_that_is_killed_is_replaced_by_resume_within_the_lease(
+    gridloom: Gridloom,
+) -> None:
+    run = gridloom.start("run", gridloom.job("echo started\nsleep 6"), "-y")
+    job_id = gridloom.wait_for_output()
+    gridloom.wait_for_state(job_id, "running")
+    run.kill()
+    gridloom.end(run)
+    listed = gridloom.call("ps")
+    assert "no control plane runs" in listed.err
+    resumed = gridloom.call("resume", job_id, "--json")
+    assert resumed.code == 0
+    assert resumed.lines()[-1]["state"] == "succeeded"
+
+
+def test_resume_may_leave_the_rest_to_the_background(gridloom: Gridloom) -> None:
+    job_id = gridloom.call("submit", gridloom.job(ENDS_AT_SECOND), "--json").json()["job"]
+    gridloom.wait_for_output()
+    stopped = gridloom.call("stop", "job")
+    assert (stopped.code, stopped.out) == (0, f"{job_id} is stopped\n")
+    resumed = gridloom.call("resume", "job", "--detach")
+    assert (resumed.code, resumed.out.split()[0]) == (0, job_id)
+    gridloom.wait_for_state(job_id, "succeeded")
+
+
+def test_a_state_directory_that_is_removed_under_a_run_ends_it_with_a_sentence(
+    gridloom: Gridloom,
+) -> None:
+    run = gridloom.start("run", gridloom.job(ENDLESS), "-y")
+    gridloom.wait_for_output()
+    gridloom.home.rename(gridloom.home.with_name("away"))
+    answer = gridloom.end(run)
+    assert answer.code == 1
+    assert "was removed or replaced while a control plane ran over it" in answer.err
+    assert "Traceback" not in answer.err
+    shutil.rmtree(gridloom.home, ignore_errors=True)
+
+
+@pytest.mark.parametrize("typed", ["\n", "n\n", "\x04"], ids=["yes", "no", "ctrl-d"])
+def test_a_person_at_a_terminal_is_asked(gridloom: Gridloom, typed: str) -> None:
+    code, shown = run_in_terminal(60, ["run", gridloom.job("sleep 0.3")], typed)
+    assert code == 0
+    text = plain(shown)
+    assert "go on? [Y/n]" in text
+    assert max(map(len, text.splitlines())) <= 60
+    assert ("succeeded" in text) == (typed == "\n")
+    assert (gridloom.home / "runs").exists() == (typed == "\n")
+
+
+def test_nobody_is_asked_where_nobody_can_answer(gridloom: Gridloom) -> None:
+    answer = gridloom.call("run", gridloom.job("exit 0"))
+    assert answer.code == 2
+    assert "add -y to go on without asking" in answer.err

@@ -1,0 +1,228 @@
+"""Actions of the outbox to calls of drivers."""
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import msgspec
+from tests.fakes.journal import MemoryJournal
+from tests.unit.control.nouns import GRID, attempt, job, reason, start
+
+from gridloom.base.errors import SiteError
+from gridloom.control.dispatch import Dispatch
+from gridloom.core.state import State
+from gridloom.core.turn import LeaseTerms
+from gridloom.model.action import AnyAction, CloseJob, RenewLease, StopTask
+from gridloom.model.event import AnyEvent, TaskRefused
+from gridloom.model.inventory import Inventory
+from gridloom.model.life import Job, JobState, Outcome
+from gridloom.model.reason import Reason, Why
+from gridloom.ports.journal import Record
+from gridloom.wire.agent import TaskOrder, TaskRef
+
+
+class NotingDriver:
+    """Plays `Driver`: notes the calls, and refuses or fails where it is told to."""
+
+    def __init__(self) -> None:
+        self.orders: list[TaskOrder] = []
+        self.calls: list[tuple[object, ...]] = []
+        self.refuse: dict[str, Reason] = {}
+        self.fail: set[str] = set()
+        self.next_port = 4000
+
+    def submit(self, order: TaskOrder) -> Reason | None:
+        self.orders.append(order)
+        return self.refuse.get(order.task.domain)
+
+    def renew(self, task: TaskRef, until_s: float) -> None:
+        self._maybe_fail(task)
+        self.calls.append(("renew", task.domain, until_s))
+
+    def stop(self, task: TaskRef, grace_s: float, sentence: str) -> None:
+        self._maybe_fail(task)
+        self.calls.append(("stop", task.domain, grace_s, sentence))
+
+    def observe(self, tasks: Sequence[TaskRef]) -> list[AnyEvent]:
+        self.calls.append(("observe", *(task.domain for task in tasks)))
+        return []
+
+    def free_port(self, address: str, ports: tuple[int, int], taken: frozenset[int]) -> int:
+        self.calls.append(("free_port", address, ports, taken))
+        if "ports" in self.fail:
+            raise SiteError("every port is in use")
+        self.next_port += 1
+        return self.next_port
+
+    def _maybe_fail(self, task: TaskRef) -> None:
+        if task.domain in self.fail:
+            raise SiteError(f"{task.domain} cannot be written")
+
+
+def nothing(_job: Job, _inventory: Inventory | None) -> None:
+    """Close nothing."""
+
+
+class Desk:
+    """A dispatch with all that is around it."""
+
+    def __init__(
+        self, runs: Path, close: Callable[[Job, Inventory | None], None] = nothing
+    ) -> None:
+        self.journal = MemoryJournal()
+        self.driver = NotingDriver()
+        self.state = State(inventory=GRID, jobs={"job-1": job()})
+        self.dispatch = Dispatch(
+            self.journal, {"fake": self.driver}, runs, LeaseTerms(), close=close
+        )
+
+    def put(self, *actions: AnyAction) -> None:
+        seq = self.journal.last_seq() + 1
+        record = Record(seq=seq, now_s=1.0, seed=1, events=(), actions=actions)
+        self.journal.append(record, [], None)
+
+    def facts(self) -> list[AnyEvent]:
+        return [letter.event for letter in self.journal.letters()]
+
+
+def test_every_action_is_carried_out_in_order_and_once(tmp_path: Path) -> None:
+    closed: list[str] = []
+    desk = Desk(tmp_path, close=lambda job, _: closed.append(job.job_id))
+    who = {"job_id": "job-1", "attempt": 1, "epoch": 7, "domain": "south/s1"}
+    desk.put(
+        start(),
+        RenewLease(**who, lease_until_s=1012.0),  # type: ignore[arg-type]
+        StopTask(**who, grace_s=3.0, reason=reason()),  # type: ignore[arg-type]
+        CloseJob(job_id="job-1", state=JobState.FAILED),
+    )
+    desk.dispatch.run(desk.state)
+    assert [order.task.domain for order in desk.driver.orders] == [
+        "north/n1",
+        "north/n2",
+        "south/s1",
+    ]
+    assert desk.driver.calls[1:] == [
+        ("renew", "south/s1", 1012.0),
+        ("stop", "south/s1", 3.0, "rank 0 exited <1>"),
+    ]
+    assert closed == ["job-1"]
+    desk.dispatch.run(desk.state)
+    assert len(desk.driver.orders) == 3
+    assert desk.journal.outbox() == []
+
+
+def test_the_port_is_asked_of_rank_0s_site_and_remembered_over_redelivery(tmp_path: Path) -> None:
+    desk = Desk(tmp_path)
+    desk.put(start())
+    desk.dispatch.run(desk.state)
+    desk.put(start())  # as after a crash before it was noted as done
+    desk.dispatch.run(desk.state)
+    asked = [call for call in desk.driver.calls if call[0] == "free_port"]
+    assert asked == [("free_port", "10.0.0.1", (4000, 4009), frozenset())]
+    assert {one.rank.master_port for order in desk.driver.orders for one in order.ranks} == {4001}
+
+
+def test_ports_of_live_attempts_are_not_given_again(tmp_path: Path) -> None:
+    desk = Desk(tmp_path)
+    desk.put(start())
+    desk.dispatch.run(desk.state)
+    other = Job(
+        job_id="job-2",
+        spec=desk.state.jobs["job-1"].spec,
+        submitted_s=1.0,
+        state=JobState.STARTING,
+        attempts=[attempt()],
+    )
+    desk.state.jobs["job-2"] = other
+    desk.put(msgspec.structs.replace(start(), job_id="job-2"))
+    desk.dispatch.run(desk.state)
+    assert desk.driver.calls[-1] == ("free_port", "10.0.0.1", (4000, 4009), frozenset({4001}))
+
+
+def test_no_free_port_refuses_every_task_with_a_remedy(tmp_path: Path) -> None:
+    desk = Desk(tmp_path)
+    desk.driver.fail.add("ports")
+    desk.put(start())
+    desk.dispatch.run(desk.state)
+    facts = desk.facts()
+    assert [fact.domain for fact in facts if isinstance(fact, TaskRefused)] == [
+        "north/n1",
+        "north/n2",
+        "south/s1",
+    ]
+    assert isinstance(facts[0], TaskRefused)
+    assert facts[0].reason.sentence == "rank 0 cannot listen: every port is in use"
+    assert "ports" in facts[0].reason.remedy
+    assert desk.driver.orders == []
+
+
+def test_a_run_directory_that_cannot_be_written_refuses_the_start(tmp_path: Path) -> None:
+    (tmp_path / "job-1").write_text("in the way")
+    desk = Desk(tmp_path)
+    desk.put(start())
+    desk.dispatch.run(desk.state)
+    assert {type(fact) for fact in desk.facts()} == {TaskRefused}
+
+
+def test_a_refusal_of_a_site_is_handed_in_before_the_start_is_noted_as_done(tmp_path: Path) -> None:
+    desk = Desk(tmp_path)
+    desk.driver.refuse["north/n2"] = reason(Why.IO)
+    desk.put(start())
+    desk.dispatch.run(desk.state)
+    (fact,) = desk.facts()
+    assert isinstance(fact, TaskRefused)
+    assert (fact.domain, fact.epoch, fact.reason) == ("north/n2", 7, reason(Why.IO))
+    assert desk.journal.outbox() == []
+
+
+def test_what_fails_stays_for_the_next_time_and_holds_up_nothing_else(tmp_path: Path) -> None:
+    desk = Desk(tmp_path)
+    desk.driver.fail.add("north/n1")
+    ends = [
+        StopTask(job_id="job-1", attempt=1, epoch=7, domain=domain, grace_s=0.0, reason=reason())
+        for domain in ("north/n1", "south/s1")
+    ]
+    desk.put(*ends)
+    desk.dispatch.run(desk.state)
+    assert [call[1] for call in desk.driver.calls] == ["south/s1"]
+    assert [action for _, action in desk.journal.outbox()] == [ends[0]]
+    assert desk.dispatch.troubles == ["north/n1 cannot be written"]
+    desk.driver.fail.clear()
+    desk.dispatch.run(desk.state)
+    assert [call[1] for call in desk.driver.calls] == ["south/s1", "north/n1"]
+    assert desk.dispatch.troubles == []
+
+
+def test_a_renewal_that_fails_is_not_kept_because_another_follows(tmp_path: Path) -> None:
+    desk = Desk(tmp_path)
+    desk.driver.fail.add("north/n1")
+    desk.put(
+        RenewLease(job_id="job-1", attempt=1, epoch=7, domain="north/n1", lease_until_s=1012.0)
+    )
+    desk.dispatch.run(desk.state)
+    assert desk.journal.outbox() == []
+    assert desk.dispatch.troubles
+
+
+def test_a_summary_that_cannot_be_written_is_told_with_its_file_and_tried_again(
+    tmp_path: Path,
+) -> None:
+    def full(_job: Job, _inventory: Inventory | None) -> None:
+        raise OSError(28, "No space left on device", "/runs/job-1/summary.json")
+
+    desk = Desk(tmp_path, close=full)
+    desk.put(CloseJob(job_id="job-1", state=JobState.FAILED))
+    desk.dispatch.run(desk.state)
+    (trouble,) = desk.dispatch.troubles
+    assert trouble.startswith("/runs/job-1/summary.json: the summary cannot be written: No space")
+    assert len(desk.journal.outbox()) == 1
+
+
+def test_live_tasks_are_looked_at_and_ended_ones_are_not(tmp_path: Path) -> None:
+    desk = Desk(tmp_path)
+    one = desk.state.jobs["job-1"].attempts[0]
+    one.tasks["north/n2"].outcome = Outcome(code=Why.EXITED, sentence="x")
+    desk.dispatch.observe(desk.state)
+    assert desk.driver.calls == [("observe", "north/n1", "south/s1")]
+    desk.state.jobs["job-1"].state = JobState.STOPPED
+    desk.dispatch.observe(desk.state)
+    assert len(desk.driver.calls) == 1

@@ -1,0 +1,62 @@
+"""From an attempt to what each rank is told."""
+
+from pathlib import PurePath
+
+from tests.unit.control.nouns import spec, start
+
+from gridloom.control.orders import log_path, task_orders, task_refs
+
+RUN = PurePath("/runs/job-1")
+
+
+def test_ranks_are_numbered_over_sites_and_nodes_without_gaps() -> None:
+    orders = task_orders(start(), spec(), RUN, master_port=4001, lease_s=6.0, lapse_grace_s=2.4)
+    ranks = [one.rank for order in orders for one in order.ranks]
+    assert [rank.rank for rank in ranks] == [0, 1, 2, 3, 4, 5]
+    assert [rank.local_rank for rank in ranks] == [0, 1, 0, 0, 1, 2]
+    assert [rank.local_world_size for rank in ranks] == [2, 2, 1, 3, 3, 3]
+    assert [rank.node_rank for rank in ranks] == [0, 0, 1, 2, 2, 2]
+    assert {rank.node_count for rank in ranks} == {3}
+    assert {rank.world_size for rank in ranks} == {6}
+    assert [rank.site for rank in ranks] == ["north"] * 3 + ["south"] * 3
+    assert {rank.site_ranks for rank in ranks} == {(("north", 3), ("south", 3))}
+
+
+def test_every_rank_knows_where_rank_0_listens_and_where_the_nodes_are() -> None:
+    orders = task_orders(start(), spec(), RUN, master_port=4001, lease_s=6.0, lapse_grace_s=2.4)
+    for order in orders:
+        for one in order.ranks:
+            assert (one.rank.master_address, one.rank.master_port) == ("10.0.0.1", 4001)
+            assert one.rank.node_addresses == ("10.0.0.1", "10.0.0.2", "10.1.0.1")
+
+
+def test_devices_are_those_that_were_placed_and_every_rank_of_a_task_sees_them_all() -> None:
+    orders = task_orders(start(), spec(), RUN, master_port=4001, lease_s=6.0, lapse_grace_s=2.4)
+    assert [one.devices for one in orders[2].ranks] == [(0, 1, 3)] * 3
+
+
+def test_files_are_apart_by_attempt_and_rank() -> None:
+    orders = task_orders(
+        start(attempt=2), spec(), RUN, master_port=4001, lease_s=6.0, lapse_grace_s=2.4
+    )
+    files = [one.log_file for order in orders for one in order.ranks]
+    reports = [one.rank.report_file for order in orders for one in order.ranks]
+    assert files[3] == str(log_path(RUN, 2, 3)) == "/runs/job-1/logs/attempt-2/rank-3.log"
+    assert reports[3] == "/runs/job-1/attempts/2/rank-3.jsonl"
+    assert len({*files, *reports}) == 12
+    assert {one.rank.restart_count for order in orders for one in order.ranks} == {1}
+
+
+def test_an_order_carries_the_program_and_the_terms() -> None:
+    (order, *_) = task_orders(
+        start(), spec(), RUN, master_port=4001, lease_s=6.0, lapse_grace_s=2.4
+    )
+    assert order.argv == ("python", "train.py")
+    assert (order.workdir, order.env, order.accelerator) == ("/work", {"A": "1"}, "cpu")
+    assert (order.lease_s, order.lease_until_s, order.lapse_grace_s) == (6.0, 1006.0, 2.4)
+    assert order.grace_s == order.ranks[0].rank.grace_s == 12.0
+
+
+def test_tasks_are_named_in_rank_order() -> None:
+    assert [ref.domain for ref in task_refs(start())] == ["north/n1", "north/n2", "south/s1"]
+    assert {(ref.job_id, ref.attempt, ref.epoch) for ref in task_refs(start())} == {("job-1", 1, 7)}

@@ -1,0 +1,245 @@
+"""Summary and report of a job: as a table of what they say, and as one page kept beside the test.
+
+Run as a program (`python -m tests.unit.control.test_control_report`) to renew the page.
+"""
+
+import math
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+import pytest
+from tests.unit.control.nouns import GRID, ended, job, reason, spec
+
+from gridloom.control.report import attempt_line, report_html, summary_rows
+from gridloom.control.summary import newest_by_step, summary
+from gridloom.control.svg import line_chart, stacked_chart
+from gridloom.model.life import JobState
+from gridloom.model.reason import Why
+
+GOLDEN = Path(__file__).parents[2] / "golden" / "report.html"
+VOID = {"meta", "br", "hr", "img", "link"}
+
+
+class Page(HTMLParser):
+    """Reads a page strictly: every element is closed in order."""
+
+    def __init__(self, html: str) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.text: list[str] = []
+        self.seen: list[str] = []
+        self.feed(html)
+        self.close()
+        assert self.open == []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.seen.append(tag)
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.seen.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        self.text.append(data)
+
+
+def metrics(count: int = 4, **changes: Any) -> list[dict[str, Any]]:
+    return [
+        {
+            "attempt": 1,
+            "step": step,
+            "loss": 5.0 - 0.5 * step,
+            "tokens_per_s": 1000.0 + 10 * step,
+            "compute_s": 0.4,
+            "within_site_s": 0.1,
+            "between_site_s": 0.2,
+            "data_s": 0.05,
+            "checkpoint_s": None,
+            **changes,
+        }
+        for step in range(1, count + 1)
+    ]
+
+
+def finished() -> dict[str, Any]:
+    attempts = [
+        ended(1, Why.KILLED, "rank 3 was killed by SIGKILL", first_step=1, last_step=2),
+        ended(2, Why.COMPLETED, "all ranks ended well", first_step=3, last_step=4, resumed=True),
+    ]
+    over = job(
+        JobState.SUCCEEDED,
+        attempts,
+        recipe=True,
+        reason=reason(Why.COMPLETED),
+        checkpoint_step=4,
+        run_s=120.0,
+        cost=0.05,
+    )
+    result = {
+        "bits_per_byte": 2.5,
+        "bigram_bits_per_byte": 3.9,
+        "bytes": {"steps": 2},
+    }
+    rows = [*metrics(2), *({**row, "attempt": 2} for row in metrics(4)[1:])]
+    return {**summary(over, rows, result, GRID), "run_dir": "/runs/job-1"}
+
+
+def page() -> str:
+    return report_html(finished(), metrics())
+
+
+def test_the_report_is_as_it_was() -> None:
+    assert page() == GOLDEN.read_text(encoding="utf-8")
+
+
+def test_the_report_is_well_formed_and_needs_nothing_else() -> None:
+    html = page()
+    read = Page(html)
+    assert {"script", "link", "img", "iframe"}.isdisjoint(read.seen)
+    assert "http" not in html
+    assert read.seen.count("svg") == 3
+
+
+def test_the_summary_counts_steps_done_twice_and_places_ranks() -> None:
+    facts = finished()
+    assert (facts["steps"], facts["steps_repeated"]) == (4, 1)
+    assert facts["loss"] == {"first": 4.5, "last": 3.0}
+    assert facts["sites"]["north"] == {"ranks": [0, 1, 2], "nodes": {"n1": [0, 1], "n2": [1]}}
+    assert facts["sites"]["south"] == {"ranks": [3, 4, 5], "nodes": {"s1": [0, 1, 3]}}
+    assert facts["cost"] == {"amount": 0.05, "per_hour": 1.5, "currency": "EUR"}
+    assert facts["energy_wh"] == 3.0  # (3 x 10 W + 3 x 20 W) for two minutes
+    assert [a["ended_because"] for a in facts["attempts"]] == ["killed", "completed"]
+
+
+@pytest.mark.parametrize(
+    "state", [JobState.QUEUED, JobState.STARTING, JobState.RUNNING, JobState.STOPPED]
+)
+def test_a_job_without_anything_yet_has_a_summary_and_a_report(state: JobState) -> None:
+    jobs = [job(state, [])] if state is JobState.QUEUED else [job(state, []), job(state)]
+    for one in jobs:
+        facts = summary(one, [], {}, None)
+        assert facts["state"] == state.value
+        assert facts["loss"] is None
+        assert facts["energy_wh"] is None
+        Page(report_html(facts, []))
+
+
+@pytest.mark.parametrize(
+    ("changes", "label", "text"),
+    [
+        ({}, "state", "succeeded"),
+        ({"state": "failed"}, "state", "failed: rank 0 exited <1>"),
+        ({}, "training steps", "4, 1 of them done twice after a failure"),
+        ({"steps_repeated": 0}, "training steps", "4"),
+        ({}, "held-out text", "2.500 bits per byte (a byte-bigram model: 3.900)"),
+        ({"bigram_bits_per_byte": None}, "held-out text", "2.500 bits per byte"),
+        ({}, "site north", "ranks 0-2 on n1, n2"),
+        ({}, "cost", "0.0500 EUR at 1.5 an hour"),
+        ({}, "energy", "3 Wh by the sites' stated power"),
+    ],
+)
+def test_rows_for_a_person(changes: dict[str, Any], label: str, text: str) -> None:
+    assert dict(summary_rows({**finished(), **changes}))[label] == text
+
+
+@pytest.mark.parametrize(
+    ("changes", "sentence"),
+    [
+        ({}, "no training step"),
+        ({"first_step": 1, "last_step": 9}, "training steps 1 to 9"),
+        (
+            {"first_step": 5, "last_step": 9, "resumed": True},
+            "training steps 5 to 9; resumed",
+        ),
+        ({"first_step": 1, "last_step": 9, "resumed": True}, "training steps 1 to 9; started over"),
+        ({"sentence": "gone", "ended_because": "killed"}, "killed: gone"),
+    ],
+)
+def test_an_attempt_in_a_sentence(changes: dict[str, Any], sentence: str) -> None:
+    nothing = {"first_step": None, "last_step": None, "resumed": False, "sentence": None}
+    assert attempt_line({**nothing, "ended_because": None, **changes}) == sentence
+
+
+def test_hostile_names_are_text_and_nothing_else() -> None:
+    evil = '</title><script>alert("1")</script>'
+    facts = {**finished(), "name": evil, "job": evil}
+    facts["sites"] = {evil: {"ranks": [0], "nodes": {evil: [0]}}}
+    facts["attempts"][0]["sentence"] = evil
+    read = Page(report_html(facts, metrics()))
+    assert "script" not in read.seen
+    assert "".join(read.text).count(evil) >= 5
+
+
+ODD: dict[str, list[dict[str, Any]]] = {
+    "none": [],
+    "one point": metrics(1),
+    "constant": metrics(5, loss=1.0, tokens_per_s=0.0),
+    "no loss": metrics(3, loss=None),
+    "not finite": [*metrics(3), *metrics(1, step=4, loss=math.nan, compute_s=math.inf)],
+    "huge": metrics(3, loss=1e300, compute_s=1e300),
+    "tiny": [{**row, "loss": 1e-12 * row["step"]} for row in metrics(4)],
+    "negative": [{**row, "loss": -float(row["step"])} for row in metrics(4)],
+    "gaps": [{"attempt": 1, "step": 3, "compute_s": None}, *metrics(2)],
+}
+
+
+@pytest.mark.parametrize("rows", ODD.values(), ids=ODD.keys())
+def test_no_metrics_break_the_report(rows: list[dict[str, Any]]) -> None:
+    html = report_html(finished(), rows)
+    Page(html)
+    assert "nan" not in html.lower().replace("finance", "")
+    assert "inf" not in html.replace("info", "")
+
+
+def chart(svg: str) -> ElementTree.Element:
+    return ElementTree.fromstring(svg)
+
+
+def test_a_hundred_thousand_steps_are_thinned_and_keep_their_last() -> None:
+    line = [(float(x), float(x % 7)) for x in range(1, 100_001)]
+    svg = line_chart({"loss": line}, title="t", y_label="y")
+    points = chart(svg).find(".//polyline").get("points").split()  # type: ignore[union-attr]
+    assert len(points) <= 602
+    assert points[-1].startswith("708.0,")
+    assert len(svg) < 20_000
+    stacked = stacked_chart({"a": line, "b": line}, title="t", y_label="y")
+    assert len(chart(stacked).findall(".//polygon")) == 2
+
+
+def test_ticks_are_round_and_inside() -> None:
+    svg = line_chart({"loss": [(1, 0.13), (250, 7.9)]}, title="Loss & more", y_label="<nats>")
+    labels = [node.text for node in chart(svg).iter("text")]
+    assert labels == [
+        *("2", "4", "6"),
+        *("50", "100", "150", "200", "250"),
+        "training step",
+        "<nats>",
+    ]
+
+
+def test_a_legend_only_where_there_is_something_to_tell_apart() -> None:
+    one = stacked_chart({"compute": [(1, 1.0)]}, title="t", y_label="s")
+    two = stacked_chart({"compute": [(1, 1.0)], "data": [(1, 1.0)]}, title="t", y_label="s")
+    assert "compute" not in one
+    assert "compute" in two
+    assert chart(stacked_chart({}, title="t", y_label="s")) is not None
+
+
+def test_the_newest_line_of_a_step_counts() -> None:
+    rows = [{"step": 2, "loss": 1}, {"step": 1, "loss": 2}, {"step": 2, "loss": 3}]
+    assert newest_by_step(rows) == {1: rows[1], 2: rows[2]}
+
+
+def test_memory_is_that_of_the_option_until_there_is_a_placement() -> None:
+    facts = summary(job(JobState.QUEUED, []), [], {}, GRID)
+    assert facts["memory_bytes_per_rank"]["predicted"] == spec().options[0].memory_bytes
+
+
+if __name__ == "__main__":
+    GOLDEN.write_text(page(), encoding="utf-8")

@@ -37,7 +37,9 @@ def measure(command: list[str], out: Path, environment: dict[str, str]) -> dict[
     """Run one command; return steps per second and seconds from its start to the first step."""
     out.unlink(missing_ok=True)
     start_s = time.time()
-    subprocess.run(command, env=environment, check=True, capture_output=True)
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    if done.returncode:
+        sys.exit(f"{command} failed: {done.stdout}{done.stderr}")
     found = json.loads(out.read_text())
     return {
         "steps_per_s": found["steps_per_s"],

@@ -84,11 +84,11 @@ class Processes(Protocol):
 class _Child:
     """One rank's process and what is known of it."""
 
-    def __init__(self, order: RankOrder, pid: int) -> None:
+    def __init__(self, order: RankOrder, pid: int, *, speaks: bool) -> None:
         self.order = order
         self.pid = pid
         self.lines = LineTail(Path(order.rank.report_file))
-        self.speaks = False
+        self.speaks = speaks
         self.failure: launch.Failure | None = None
         self.exit_code: int | None = None
         self.ended_s = 0.0
@@ -191,7 +191,8 @@ class Supervisor:
                 )
             except (OSError, ValueError) as error:
                 return cannot_start(self._order, order, error, self._clock.now_s())
-            self._children.append(_Child(order, pid))
+            ours = self._order.argv == launch.RECIPE_ARGV  # whose exit codes need no report line
+            self._children.append(_Child(order, pid, speaks=ours))
         self._beat(self._clock.monotonic_s())
         return None
 

@@ -17,10 +17,14 @@ _CODES = {
     launch.EXIT_CONFIG: Why.CONFIG,
 }
 
+_PORT_TAKEN = "address already in use"
+"""How every program on a POSIX system says it: ``strerror(EADDRINUSE)``."""
+
 _TELLING = (
     Why.CONFIG,
     Why.IO,
     Why.KILLED,
+    Why.REFUSED,
     Why.EXITED,
     Why.STOP_REQUESTED,
     Why.PEER_LOST,
@@ -70,6 +74,8 @@ def _code(rank_exit: RankExit) -> Why:
         return Why.KILLED
     if rank_exit.exit_code == 0 or rank_exit.speaks:
         return _CODES.get(rank_exit.exit_code, Why.EXITED)
+    if _PORT_TAKEN in rank_exit.last_words.lower():
+        return Why.REFUSED  # somebody took the port between our look and rank 0's
     return Why.EXITED
 
 

@@ -18,6 +18,7 @@ def spoke(rank: int, exit_code: int, at_s: float = 0.0, message: str = "") -> Ra
     return ended(rank, exit_code, at_s, speaks=True, failure=failure)
 
 
+TAKEN = "DistNetworkError: code: -98, message: Address already in use"
 TABLE: dict[str, tuple[list[RankExit], Why, int, str]] = {
     "all well": ([ended(1, 0), spoke(0, 0)], Why.COMPLETED, 0, "all ranks ended well"),
     "one bad among the good": (
@@ -43,6 +44,12 @@ TABLE: dict[str, tuple[list[RankExit], Why, int, str]] = {
     ),
     "disk": ([spoke(0, 74, message="full")], Why.IO, 0, "rank 0: full"),
     "stopped": ([spoke(0, 75)], Why.STOP_REQUESTED, 0, "rank 0 saved its state and stopped"),
+    "its port was taken": (
+        [ended(1, 1, last_words="Connection refused"), ended(0, 1, 2.0, last_words=TAKEN)],
+        Why.REFUSED,
+        0,
+        f"rank 0 exited with status 1: {TAKEN}",
+    ),
     "victim": ([spoke(0, 76)], Why.PEER_LOST, 0, "rank 0 lost contact with another rank"),
     "an unknown code of who speaks": ([spoke(0, 7)], Why.EXITED, 0, "rank 0 exited with status 7"),
     "codes of ours, said by who does not": (

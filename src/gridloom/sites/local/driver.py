@@ -2,6 +2,7 @@
 
 import contextlib
 import errno
+import zlib
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -82,9 +83,16 @@ class LocalDriver:
         return facts
 
     def free_port(self, address: str, ports: tuple[int, int], taken: frozenset[int]) -> int:
-        """Return the first port of the range that nobody listens on."""
+        """Return a port of the range that nobody listens on.
+
+        Where the search begins depends on the state directory: rank 0 listens only seconds later,
+        and two control planes that do not know each other must not both be given the first port.
+        """
         first, last = ports
-        for port in range(first, last + 1):
+        count = last - first + 1
+        start = zlib.crc32(str(self._runs).encode())
+        for offset in range(count):
+            port = first + (start + offset) % count
             try:
                 if port not in taken and self._client.can_listen(address, port):
                     return port

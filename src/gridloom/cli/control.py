@@ -7,6 +7,7 @@ from cyclopts import Parameter
 _BEAT_S = 0.1
 _IDLE_S = 2.0
 _TRIES = 10
+_TRIES_AS_HEIR = 100
 
 
 def control(
@@ -22,11 +23,14 @@ def control(
     from gridloom.base.errors import WorkFailedError
     from gridloom.cli import settings
     from gridloom.cli.wiring import Plane
+    from gridloom.control.leader import Leadership
 
     plane = Plane(settings.read())
-    tries = _TRIES
+    heir = Leadership(plane.settings.heir_lock)  # tells the one who leads that we are ready
+    tries = _TRIES_AS_HEIR if until_idle and heir.acquire() else _TRIES
     while not plane.try_to_lead() and (tries := tries - 1):
         plane.clock.sleep(_BEAT_S)  # whoever looks at the lock holds it for a moment
+    heir.release()
     if not plane.leads:
         if until_idle:
             return 0

@@ -162,6 +162,6 @@ def progress_text(progress: Progress, job: Job) -> Text:
     if progress.tokens_per_s is not None:
         parts.append(f"{format_count(progress.tokens_per_s)} tokens/s")
     parts += [f"{site} {share:.0%}" for site, share in progress.site_share.items()]
-    if progress.eta_s is not None:
+    if progress.eta_s:
         parts.append(f"{format_duration(progress.eta_s)} left")
     return Text(" · ".join(parts), overflow="ellipsis", no_wrap=True)

@@ -1,10 +1,14 @@
 """``gridloom ps``."""
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
 from gridloom.cli.flags import Json
+
+if TYPE_CHECKING:
+    from gridloom.control.progress import Progress
+    from gridloom.model.life import Job
 
 
 def ps(
@@ -15,18 +19,10 @@ def ps(
     json: Json = False,
 ) -> int:
     """List the jobs of the state directory; those that are over with --all."""
-    from gridloom.base.units import format_duration
     from gridloom.cli import settings
     from gridloom.cli.lookup import all_jobs
     from gridloom.cli.output import console, emit, say, table
-    from gridloom.cli.views import (
-        job_json,
-        left_text,
-        progress_of,
-        running_s,
-        speed_text,
-        step_text,
-    )
+    from gridloom.cli.views import job_json, progress_of
     from gridloom.cli.wiring import Plane
     from gridloom.model.life import HOLDING, OVER
 
@@ -46,23 +42,7 @@ def ps(
     if json:
         emit({"jobs": [job_json(job, progress, now_s) for job, progress in shown]})
         return 0
-    rows = []
-    for job, progress in shown:
-        under_way = job.state in HOLDING
-        placement = job.attempts[-1].placement if job.attempts else None
-        sites = ", ".join(f"{site}:{n}" for site, n in placement.site_ranks()) if placement else "-"
-        rows.append(
-            (
-                job.job_id,
-                job.state.value,
-                str(len(job.attempts)),
-                sites,
-                step_text(progress),
-                speed_text(progress) if under_way else "-",
-                left_text(progress) if under_way else "-",
-                format_duration(job.run_s + running_s(job, now_s)),
-            )
-        )
+    rows = [_row(job, progress, now_s) for job, progress in shown]
     columns = ("job", "state", "attempt", "ranks", "step", "tokens/s", "left", "run time")
     console().print(
         table(
@@ -79,3 +59,23 @@ def ps(
             stderr=True,
         )
     return 0
+
+
+def _row(job: "Job", progress: "Progress", now_s: float) -> tuple[str, ...]:
+    from gridloom.base.units import format_duration
+    from gridloom.cli.views import left_text, running_s, speed_text, step_text
+    from gridloom.model.life import HOLDING
+
+    under_way = job.state in HOLDING
+    placement = job.attempts[-1].placement if job.attempts else None
+    sites = ", ".join(f"{site}:{n}" for site, n in placement.site_ranks()) if placement else "-"
+    return (
+        job.job_id,
+        job.state.value,
+        str(len(job.attempts)),
+        sites,
+        step_text(progress),
+        speed_text(progress) if under_way else "-",
+        left_text(progress) if under_way else "-",
+        format_duration(job.run_s + running_s(job, now_s)),
+    )

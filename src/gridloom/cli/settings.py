@@ -38,6 +38,11 @@ class Settings:
         return self.home / "control.lock"
 
     @property
+    def heir_lock(self) -> Path:
+        """File whose lock is held by a process that waits to become the one writer."""
+        return self.home / "heir.lock"
+
+    @property
     def handin_lock(self) -> Path:
         """File whose lock is held while a job is handed in."""
         return self.home / "handin.lock"

@@ -26,6 +26,10 @@ from gridloom.store.journal import SqlJournal
 _ROUTINE_S = 2.0
 """Between two renewals of a lease: a third of it, so that two in a row may go missing."""
 
+_BEAT_S = 0.1
+_HEIR_S = 10.0
+"""How long to lead on until the process that is to take over is ready."""
+
 
 class Plane:
     """The embedded control plane over one state directory, led by this process or by another."""
@@ -109,10 +113,17 @@ class Plane:
         self._leadership.release()
 
     def release(self) -> None:
-        """Stop being the one writer; hand what is still under way to a background process."""
+        """Stop being the one writer; hand what is still under way to a background process.
+
+        Leases are renewed until that process is ready: on a busy machine its start may take longer
+        than they last.
+        """
         if self._loop is None:
             return
         idle = self._loop.idle()
+        if not idle:
+            self._spawn()
+            self._lead_until_heir()
         self._loop = None
         self._leadership.release()
         if not idle or self.journal.letters():
@@ -121,8 +132,17 @@ class Plane:
     def start_background(self) -> None:
         """Start a control plane that runs until nothing is left to do, unless one runs already."""
         starting = self._background is not None and self._background.poll() is None
-        if starting or self.led():
-            return
+        if not starting and not self.led():
+            self._spawn()
+
+    def _lead_until_heir(self) -> None:
+        heir = Leadership(self.settings.heir_lock)
+        until_s = self.clock.monotonic_s() + _HEIR_S
+        while not heir.taken() and self.clock.monotonic_s() < until_s:
+            self.beat()
+            self.clock.sleep(_BEAT_S)
+
+    def _spawn(self) -> None:
         with self.settings.control_log.open("ab") as log:
             self._background = subprocess.Popen(
                 # -P: what lies in the user's directory must not be imported for what we mean

@@ -41,48 +41,34 @@ def task_orders(
         lease_s: How long a renewal lasts.
         lapse_grace_s: Seconds between a lapsed lease and the kill.
     """
-    tasks = start.placement.tasks
-    site_ranks = start.placement.site_ranks()
-    world_size = sum(len(task.devices) for task in tasks)
-    addresses = tuple(task.address for task in tasks)
     orders = []
     first_rank = 0
-    for node_rank, (task, ref) in enumerate(zip(tasks, task_refs(start), strict=True)):
-        ranks = []
-        for local_rank in range(len(task.devices)):
-            number = first_rank + local_rank
-            rank = Rank(
-                job_id=start.job_id,
-                attempt=start.attempt,
-                epoch=start.epoch,
-                rank=number,
-                world_size=world_size,
-                local_rank=local_rank,
-                local_world_size=len(task.devices),
-                node_rank=node_rank,
-                node_count=len(tasks),
-                site=task.site,
-                site_ranks=site_ranks,
-                node_addresses=addresses,
-                master_address=tasks[0].address,
-                master_port=master_port,
-                restart_count=start.restart_count,
-                run_dir=str(run_dir),
-                report_file=str(run_dir / "attempts" / str(start.attempt) / f"rank-{number}.jsonl"),
-                grace_s=spec.grace_s,
+    for node_rank, task in enumerate(start.placement.tasks):
+        ranks = tuple(
+            RankOrder(
+                rank=_rank(
+                    start,
+                    run_dir,
+                    node_rank=node_rank,
+                    local_rank=local_rank,
+                    master_port=master_port,
+                    grace_s=spec.grace_s,
+                ),
+                # Every rank sees all devices of its task and picks by LOCAL_RANK, as under torchrun
+                devices=task.devices,
+                log_file=str(log_path(run_dir, start.attempt, first_rank + local_rank)),
             )
-            log_file = str(log_path(run_dir, start.attempt, number))
-            # Every rank sees all devices of its task and picks by LOCAL_RANK, as under torchrun.
-            ranks.append(RankOrder(rank=rank, devices=task.devices, log_file=log_file))
+            for local_rank in range(len(task.devices))
+        )
         first_rank += len(task.devices)
         orders.append(
             TaskOrder(
-                task=ref,
+                task=task_refs(start)[node_rank],
                 argv=spec.program.argv,
                 workdir=spec.program.workdir,
                 env=spec.program.env,
                 accelerator=start.placement.option.accelerator,
-                ranks=tuple(ranks),
+                ranks=ranks,
                 lease_s=lease_s,
                 lease_until_s=start.lease_until_s,
                 lapse_grace_s=lapse_grace_s,
@@ -95,3 +81,38 @@ def task_orders(
 def log_path(run_dir: PurePath, attempt: int, rank: int) -> PurePath:
     """Return where the output of one rank of one attempt goes."""
     return run_dir / "logs" / f"attempt-{attempt}" / f"rank-{rank}.log"
+
+
+def _rank(
+    start: StartAttempt,
+    run_dir: PurePath,
+    *,
+    node_rank: int,
+    local_rank: int,
+    master_port: int,
+    grace_s: float,
+) -> Rank:
+    tasks = start.placement.tasks
+    task = tasks[node_rank]
+    number = sum(len(one.devices) for one in tasks[:node_rank]) + local_rank
+    reports = run_dir / "attempts" / str(start.attempt)
+    return Rank(
+        job_id=start.job_id,
+        attempt=start.attempt,
+        epoch=start.epoch,
+        rank=number,
+        world_size=sum(len(one.devices) for one in tasks),
+        local_rank=local_rank,
+        local_world_size=len(task.devices),
+        node_rank=node_rank,
+        node_count=len(tasks),
+        site=task.site,
+        site_ranks=start.placement.site_ranks(),
+        node_addresses=tuple(one.address for one in tasks),
+        master_address=tasks[0].address,
+        master_port=master_port,
+        restart_count=start.restart_count,
+        run_dir=str(run_dir),
+        report_file=str(reports / f"rank-{number}.jsonl"),
+        grace_s=grace_s,
+    )

@@ -38,6 +38,8 @@ def test_a_second_ctrl_c_leaves_and_the_job_stops_on_its_own(gridloom: Gridloom)
     assert answer.code == 130
     assert f"`gridloom status {job_id}` tells" in answer.out
     gridloom.wait_for_state(job_id, "stopped")
+    (attempt,) = gridloom.call("status", job_id, "--json").json()["summary"]["attempts"]
+    assert "lease" not in attempt["sentence"]  # it was renewed until another process led
     gridloom.wait(lambda: not gridloom.led(), "the background control plane to go away")
 
 

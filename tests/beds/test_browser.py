@@ -6,7 +6,6 @@ import subprocess
 from pathlib import Path
 
 import pytest
-
 from tests.scenarios.conftest import JOB, Stage
 
 pytestmark = [pytest.mark.bed, pytest.mark.timeout(180)]

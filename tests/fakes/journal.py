@@ -50,6 +50,9 @@ class MemoryJournal:
     def records(self, after: int = 0) -> list[Record]:
         return [decode(body, Record) for body in self._records[after:]]
 
+    def records_of(self, job_id: str) -> list[Record]:
+        return [record for record in self.records() if job_id.encode() in encode(record)]
+
     def snapshot(self) -> tuple[int, bytes] | None:
         return self._snapshot
 

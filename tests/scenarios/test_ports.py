@@ -3,7 +3,6 @@
 import socket
 
 import pytest
-
 from tests.scenarios.conftest import Stage
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(120)]

@@ -364,7 +364,7 @@ def cannot_start(
 def rank_argv(argv: Sequence[str]) -> tuple[str, ...]:
     """Return the command line of a rank; our own training program runs under our interpreter."""
     if tuple(argv) == launch.RECIPE_ARGV:
-        return (sys.executable, *argv[1:])
+        return (sys.executable, "-P", *argv[1:])  # no file of the workdir shadows a module
     return tuple(argv)
 
 

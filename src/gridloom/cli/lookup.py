@@ -38,18 +38,21 @@ def all_jobs(plane: Plane) -> dict[str, Job]:
 
 
 def find_job(jobs: Mapping[str, Job], wanted: str) -> Job:
-    """Return the job with this id, or the newest with this name or this beginning of an id.
+    """Return the job with this id, the newest with this name, or the one whose id begins so.
 
     Raises:
-        InputError: There is none.
+        InputError: There is none, or the beginning is that of several.
     """
     if wanted in jobs:
         return jobs[wanted]
     named = [job for job in jobs.values() if job.spec.name == wanted]
-    begun = [job for job in jobs.values() if job.job_id.startswith(wanted)]
-    found = named or begun
-    if found:
-        return max(found, key=lambda job: (job.submitted_s, job.job_id))
+    if named:
+        return max(named, key=lambda job: (job.submitted_s, job.job_id))
+    begun = sorted(job.job_id for job in jobs.values() if wanted and job.job_id.startswith(wanted))
+    if len(begun) == 1:
+        return jobs[begun[0]]
+    if begun:
+        raise InputError(f"{wanted!r} begins the ids of several jobs: {', '.join(begun)}")
     names = dict.fromkeys([*jobs, *(job.spec.name for job in jobs.values())])
     near = difflib.get_close_matches(wanted, names, n=1)
     hint = f"; did you mean {near[0]}?" if near else "; `gridloom ps --all` lists them"

@@ -32,7 +32,8 @@ def close_job(runs: Path, job: Job, inventory: Inventory | None, journal: Journa
         return
     facts = summarised(runs, job, inventory)
     page = report_html(facts, list(rundir.metrics(run_dir)))
-    lines = [encode(record) for record in journal.records() if _concerns(record, job.job_id)]
+    records = journal.records_of(job.job_id)
+    lines = [encode(record) for record in records if _concerns(record, job.job_id)]
     replace_file(run_dir / rundir.JOURNAL_FILE, b"".join(line + b"\n" for line in lines))
     replace_file(run_dir / rundir.SUMMARY_FILE, pretty(facts).encode())
     replace_file(run_dir / rundir.REPORT_FILE, page.encode())

@@ -76,6 +76,10 @@ class Journal(Protocol):
         """Return all records with a higher number than ``after``, in order."""
         ...
 
+    def records_of(self, job_id: str) -> list[Record]:
+        """Return the records that speak of a job (and perhaps some others), in order."""
+        ...
+
     def snapshot(self) -> tuple[int, bytes] | None:
         """Return the newest snapshot and the number of the record after which it was taken."""
         ...

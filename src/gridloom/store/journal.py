@@ -24,7 +24,7 @@ from sqlalchemy import (
     update,
 )
 from sqlalchemy.exc import IntegrityError, SQLAlchemyError
-from sqlalchemy.pool import NullPool
+from sqlalchemy.pool import SingletonThreadPool
 from sqlalchemy.schema import CreateTable
 
 from gridloom.base.codec import decode, encode
@@ -80,7 +80,10 @@ class SqlJournal:
         """
         self._path = path
         # Not a URL in text, in which a `?` or `%` of the path would mean something
-        self._engine = create_engine(URL.create("sqlite", database=str(path)), poolclass=NullPool)
+        url = URL.create("sqlite", database=str(path))
+        # One connection, kept open: the control loop looks ten times a second
+        self._engine = create_engine(url, poolclass=SingletonThreadPool)
+        self._letters: tuple[int, list[Letter]] | None = None
         event.listen(self._engine, "connect", _set_pragmas)
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -93,6 +96,7 @@ class SqlJournal:
     def post(self, events: Sequence[AnyEvent]) -> None:
         """Hand in facts from outside the control loop."""
         rows = [{"body": encode(fact)} for fact in events]
+        self._letters = None
         with self._trouble(), self._engine.begin() as connection:
             if rows:
                 connection.execute(insert(_LETTERS), rows)
@@ -101,11 +105,19 @@ class SqlJournal:
         """Return the facts that no record contains yet."""
         query = select(_LETTERS.c.letter_id, _LETTERS.c.body).where(_LETTERS.c.seq.is_(None))
         with self._trouble(), self._engine.connect() as connection:
-            rows = connection.execute(query.order_by(_LETTERS.c.letter_id)).all()
-            return [Letter(letter_id=row[0], event=_decode(row[1], AnyEvent)) for row in rows]
+            # Moves when another connection has written; what we write ourselves, we know
+            version = connection.exec_driver_sql("PRAGMA data_version").scalar_one()
+            if self._letters is None or self._letters[0] != version:
+                rows = connection.execute(query.order_by(_LETTERS.c.letter_id)).all()
+                letters = [
+                    Letter(letter_id=row[0], event=_decode(row[1], AnyEvent)) for row in rows
+                ]
+                self._letters = (version, letters)
+            return list(self._letters[1])
 
     def append(self, record: Record, letters: Sequence[Letter], snapshot: bytes | None) -> None:
         """Commit a record with its actions and the letters it used up."""
+        self._letters = None
         try:
             with self._trouble(), self._engine.begin() as connection:
                 self._append(connection, record, letters)
@@ -125,6 +137,13 @@ class SqlJournal:
     def records(self, after: int = 0) -> list[Record]:
         """Return the records after number ``after``."""
         query = select(_RECORDS.c.body).where(_RECORDS.c.seq > after).order_by(_RECORDS.c.seq)
+        with self._trouble(), self._engine.connect() as connection:
+            return [decode(row[0], Record) for row in connection.execute(query)]
+
+    def records_of(self, job_id: str) -> list[Record]:
+        """Return the records in whose text ``job_id`` occurs."""
+        occurs = func.instr(_RECORDS.c.body, job_id.encode()) > 0
+        query = select(_RECORDS.c.body).where(occurs).order_by(_RECORDS.c.seq)
         with self._trouble(), self._engine.connect() as connection:
             return [decode(row[0], Record) for row in connection.execute(query)]
 

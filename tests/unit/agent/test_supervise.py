@@ -418,7 +418,7 @@ def test_threads_are_limited_unless_somebody_said_how(stage: Stage, threads: str
 
 
 def test_our_own_program_runs_under_our_interpreter() -> None:
-    assert rank_argv(RECIPE_ARGV)[1:] == ("-m", "gridloom.runtime.entry")
+    assert rank_argv(RECIPE_ARGV)[1:] == ("-P", "-m", "gridloom.runtime.entry")
     assert rank_argv(["python", "train.py"]) == ("python", "train.py")
 
 

@@ -2,8 +2,9 @@
 
 from pathlib import Path
 
-from gridloom.sites.local.driver import LocalDriver
 from tests.fakes.clock import FakeClock
+
+from gridloom.sites.local.driver import LocalDriver
 
 
 def port(runs: str) -> int:

@@ -71,7 +71,7 @@ def test_a_cut_line_hides_no_other() -> None:
 def test_tasks_of_one_attempt_have_directories_of_their_own() -> None:
     directory = task_directory(PurePosixPath("/runs"), TASK)
     assert directory == PurePosixPath("/runs/j/attempts/2/a.n")
-    assert supervisor_argv("py", directory) == ("py", "-m", "gridloom.agent", str(directory))
+    assert supervisor_argv("py", directory) == ("py", "-P", "-m", "gridloom.agent", str(directory))
 
 
 @pytest.mark.parametrize(

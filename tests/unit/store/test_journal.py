@@ -163,6 +163,7 @@ VERBS: dict[str, Callable[[SqlJournal], object]] = {
     "append": lambda journal: journal.append(record(1, CLOSE), [], b""),
     "last_seq": lambda journal: journal.last_seq(),
     "records": lambda journal: journal.records(),
+    "records_of": lambda journal: journal.records_of("j"),
     "snapshot": lambda journal: journal.snapshot(),
     "outbox": lambda journal: journal.outbox(),
     "done": lambda journal: journal.done([1]),
@@ -173,7 +174,10 @@ VERBS: dict[str, Callable[[SqlJournal], object]] = {
 def test_a_journal_that_went_bad_is_a_fault_of_the_site(
     journal: SqlJournal, path: Path, verb: Callable[[SqlJournal], object]
 ) -> None:
-    path.write_bytes(b"spoilt" * 2000)
+    with sqlite3.connect(path) as other:
+        for table in ("records", "snapshots", "letters", "outbox"):
+            other.execute(f"DROP TABLE {table}")
+    other.close()
     with pytest.raises(SiteError, match=r"journal\.sqlite: "):
         verb(journal)
 
@@ -321,3 +325,21 @@ def test_descriptors_do_not_pile_up(journal: SqlJournal) -> None:
     with pytest.raises(StaleWriterError):
         journal.append(record(1), [], None)
     assert len(os.listdir("/proc/self/fd")) <= before
+
+
+def test_records_of_a_job_are_those_that_speak_of_it(journal: SqlJournal) -> None:
+    journal.append(record(1, CLOSE), [], None)
+    journal.append(record(2), [], None)
+    assert [found.seq for found in journal.records_of(CLOSE.job_id)] == [1]
+    assert journal.records_of("nobody") == []
+
+
+def test_letters_of_others_and_our_own_are_seen_at_once(journal: SqlJournal, path: Path) -> None:
+    other = SqlJournal(path)
+    for number in range(1, 4):
+        (journal if number % 2 else other).post([StopRequested(job_id=str(number))])
+        for reader in (journal, other):
+            assert len(reader.letters()) == number
+    letters = journal.letters()
+    other.append(record(1), letters, None)
+    assert journal.letters() == other.letters() == []

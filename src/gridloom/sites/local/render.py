@@ -13,7 +13,7 @@ def task_directory(runs: PurePath, task: TaskRef) -> PurePath:
 
 def supervisor_argv(python: str, directory: PurePath) -> tuple[str, ...]:
     """Return the command line of the supervisor of a task's directory."""
-    return (python, "-m", "gridloom.agent", str(directory))
+    return (python, "-P", "-m", "gridloom.agent", str(directory))
 
 
 def files(order: TaskOrder) -> dict[str, bytes]:

@@ -10,6 +10,7 @@ from typing import Any, get_args, get_origin
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
+from gridloom.wire.documents_values import Whole
 from gridloom.wire.grid_document import GridDocument
 from gridloom.wire.job_document import JobDocument
 
@@ -45,6 +46,11 @@ def section(annotation: Any) -> type[BaseModel] | None:
 
 def default(field: FieldInfo) -> str:
     value = field.default
+    if any(
+        isinstance(kind, Whole) and value is not None and kind.auto == value
+        for kind in field.metadata
+    ):
+        return "`auto`"
     if field.is_required():
         return "required"
     if value is None or isinstance(value, BaseModel) or value in ((), {}):

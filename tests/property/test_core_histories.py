@@ -31,6 +31,7 @@ from gridloom.model.event import (
     StepReported,
     StopRequested,
     TaskEnded,
+    TaskReady,
     TaskRefused,
     TaskRunning,
 )
@@ -50,7 +51,7 @@ CODES = (
     Why.IO,
     Why.STOP_REQUESTED,
 )
-KINDS = ("running", "ended", "refused", "step", "checkpoint")
+KINDS = ("running", "ended", "refused", "ready", "step", "checkpoint")
 JOB_IDS = ("e", "c", "a", "d", "b")
 TERMS = LeaseTerms()
 What = tuple[Why, int]  # a cause, and a training step or rank
@@ -171,6 +172,8 @@ class Driver:
                 return TaskEnded(**about, outcome=outcome)
             case "refused":
                 return TaskRefused(**about, reason=Reason(code=code, sentence="no"))
+            case "ready":
+                return TaskReady(**about, resumed_step=number, notes=(code.value,))
             case "step":
                 return StepReported(**about, step=number)
             case _:

@@ -86,3 +86,25 @@ def test_ctrl_c_saves_and_resume_goes_on(stage: Stage, undisturbed: dict[int, fl
     assert facts["steps_repeated"] == 0
     assert stage.losses(job) == pytest.approx(undisturbed, abs=1e-6)
     assert_journal_replays(stage.home)
+
+
+def test_damaged_checkpoint_is_told_and_passed_over(
+    stage: Stage, undisturbed: dict[int, float]
+) -> None:
+    process = stage.start("run", "-y", str(stage.write("job.yaml", LONG)), "--json")
+    job = read_until(process, lambda e: e["event"] == "step" and e["step"] >= 100)["job"]
+    process.send_signal(signal.SIGINT)
+    process.communicate(timeout=100)
+    newest, older = sorted((stage.run_dir(job) / "checkpoints").glob("step-*"), reverse=True)
+    shard = newest / "shard-00001.safetensors"
+    shard.write_bytes(shard.read_bytes()[:-1])
+
+    events = stage.call("resume", job)
+    notes = [event["message"] for event in events if event["event"] == "note"]
+    assert len(notes) == 2
+    assert f"{newest.name}: shard-00001.safetensors has" in notes[0]
+    assert "although a checkpoint of step" in notes[1]
+    second = events[-1]["attempts"][1]
+    assert second["notes"] == notes
+    assert second["resumed_step"] == int(older.name.removeprefix("step-"))
+    assert stage.losses(job) == pytest.approx(undisturbed, abs=1e-6)

@@ -7,7 +7,7 @@ from pathlib import Path
 from gridloom.base.clock import Clock
 from gridloom.base.codec import encode
 from gridloom.model.life import Outcome
-from gridloom.wire.agent import Alive, AnyReport, CheckpointSeen, Ended, StepSeen
+from gridloom.wire.agent import Alive, AnyReport, CheckpointSeen, Ended, ReadySeen, StepSeen
 
 
 class Reporter:
@@ -27,6 +27,14 @@ class Reporter:
     def alive(self) -> None:
         """Say that the processes run."""
         self._append(lambda seq, epoch, now_s: Alive(seq=seq, epoch=epoch, now_s=now_s))
+
+    def ready(self, resumed_step: int, notes: tuple[str, ...]) -> None:
+        """Say that a rank is set up, and where it starts."""
+        self._append(
+            lambda seq, epoch, now_s: ReadySeen(
+                seq=seq, epoch=epoch, now_s=now_s, resumed_step=resumed_step, notes=notes
+            )
+        )
 
     def step(self, step: int) -> None:
         """Say that a rank has done this training step."""

@@ -2,7 +2,6 @@
 
 import errno
 import os
-import re
 import signal
 import sys
 from collections.abc import Mapping, Sequence
@@ -12,7 +11,7 @@ from typing import Protocol, TypeVar
 import msgspec
 
 from gridloom.agent.report import Reporter
-from gridloom.agent.verdict import RankExit, verdict
+from gridloom.agent.verdict import RankExit, plain, verdict
 from gridloom.base.clock import Clock
 from gridloom.base.codec import decode
 from gridloom.base.errors import SiteError
@@ -45,7 +44,7 @@ _REPORT_S = 5.0
 _REPORT_BYTES = 1 << 20
 """How much of one rank's report file is read in one turn; the lease must not wait for more."""
 _LAST_WORDS_BYTES = 4096
-_ANSI = re.compile(r"\x1b(?:\[[0-9;?]*[ -/]*[@-~]|\][^\x07]*\x07|.)")
+_NOTES_MAX = 20
 _ACTIVE = ("VIRTUAL_ENV", "CONDA_PREFIX")
 _EXHAUSTED = (errno.EAGAIN, errno.ENOMEM, errno.EMFILE, errno.ENFILE)
 
@@ -136,6 +135,7 @@ class Supervisor:
         self._processes = processes
         self._reporter = Reporter(directory / REPORTS_FILE, order.task.epoch, clock)
         self._children: list[_Child] = []
+        self._ready = False
         self._step = 0
         self._checkpoint = 0
         self._terminated = False
@@ -143,7 +143,7 @@ class Supervisor:
         self._stop: StopOrder | None = None
         self._why = Why.STOP_REQUESTED
         self._kill_at_s: float | None = None
-        self._overdue = False
+        self._our_hand = ""
         self._settle_until_s: float | None = None
         self._heartbeat_due_s = 0.0
         self._renewal: LeaseRenewal | None = None
@@ -207,7 +207,8 @@ class Supervisor:
         self._read_orders(now_s)
         self._watch_for_bad_exits(now_s)
         if self._kill_at_s is not None and now_s >= self._kill_at_s:
-            self._overdue = self._stop is not None and self._stop.grace_s > 0
+            late = self._stop is not None and self._stop.grace_s > 0
+            self._our_hand = "not ended within its grace, so killed" if late else "killed at once"
             self._kill()
         return None
 
@@ -241,7 +242,11 @@ class Supervisor:
         except (msgspec.MsgspecError, RecursionError):
             return  # the user's program may write what it likes; what we cannot read says nothing
         child.speaks = True
-        if isinstance(said, launch.StepDone):
+        if isinstance(said, launch.Ready) and not self._ready:
+            self._ready = True  # all ranks start from the same place
+            notes = tuple(plain(note) for note in said.notes[:_NOTES_MAX])
+            self._reporter.ready(said.resumed_step, notes)
+        elif isinstance(said, launch.StepDone):
             self._step = max(self._step, said.step)
         elif isinstance(said, launch.CheckpointDone):
             self._checkpoint = max(self._checkpoint, said.step)
@@ -311,7 +316,7 @@ class Supervisor:
             return outcome  # it was done before the request reached it
         if outcome.code in (Why.CONFIG, Why.IO):
             return outcome  # it could not save: the reader must know
-        end = "not ended within its grace, so killed" if self._overdue else outcome.sentence
+        end = self._our_hand if outcome.code is Why.KILLED and self._our_hand else outcome.sentence
         return msgspec.structs.replace(
             outcome, code=self._why, sentence=f"{self._stop.sentence}: {end}"
         )
@@ -385,11 +390,11 @@ def last_words(log_file: Path) -> str:
         with log_file.open("rb") as file:
             file.seek(0, 2)
             file.seek(max(0, file.tell() - _LAST_WORDS_BYTES))
-            tail = _ANSI.sub("", file.read().decode(errors="replace"))
+            tail = file.read().decode(errors="replace")
     except OSError:
         return ""
-    lines = ["".join(c for c in line if c.isprintable()).strip() for line in tail.splitlines()]
-    return next((line[:200] for line in reversed(lines) if line), "")
+    lines = map(plain, reversed(tail.splitlines()))
+    return next((line[:200] for line in lines if line), "")
 
 
 def _lines(tail: LineTail, most_bytes: int | None) -> list[bytes]:

@@ -1,5 +1,6 @@
 """From the exits of a task's ranks to the one outcome that is reported (pure)."""
 
+import re
 import signal
 from collections.abc import Sequence
 
@@ -33,6 +34,7 @@ _TELLING = (
 """Causes from the most to the least telling: a victim's exit says less than its murderer's."""
 
 _WORDS_MAX = 1000
+_ANSI = re.compile(r"\x1b(?:\[[0-9;?]*[ -/]*[@-~]|\][^\x07]*\x07|.)")
 
 
 class RankExit(msgspec.Struct, frozen=True, kw_only=True):
@@ -62,11 +64,17 @@ def verdict(exits: Sequence[RankExit]) -> Outcome:
     return Outcome(
         code=code,
         sentence=_sentence(first, code),
-        remedy=first.failure.remedy[:_WORDS_MAX] if first.failure else "",
+        remedy=plain(first.failure.remedy) if first.failure else "",
         rank=first.rank,
         exit_code=first.exit_code,
         ended_s=first.ended_s,
     )
+
+
+def plain(text: str) -> str:
+    """Return text without what would colour or move something on a terminal, shortened."""
+    shown = " ".join(_ANSI.sub("", text).split())
+    return "".join(c for c in shown if c.isprintable()).strip()[:_WORDS_MAX]
 
 
 def _code(rank_exit: RankExit) -> Why:
@@ -84,7 +92,7 @@ def _sentence(rank_exit: RankExit, code: Why) -> str:
     if code is Why.COMPLETED:
         return "all ranks ended well"
     if rank_exit.failure is not None:
-        return f"{who}: {rank_exit.failure.message[:_WORDS_MAX]}"
+        return f"{who}: {plain(rank_exit.failure.message)}"
     if code is Why.KILLED:
         return f"{who} was killed by {_signal_name(-rank_exit.exit_code)}"
     if code is Why.STOP_REQUESTED:

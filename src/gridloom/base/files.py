@@ -1,11 +1,19 @@
 """Files that other processes read while we write: replaced whole, or appended to by lines."""
 
+import errno
 import os
+import shutil
 import stat
 from pathlib import Path
 
 LINE_BYTES_MAX = 1 << 20
 """A longer line is read in pieces, so that no program can make a reader run out of memory."""
+
+FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
+"""What the system says when there is no room left."""
+
+_FREE_BYTES_MIN = 1 << 20
+"""With less than this a database cannot go on, whatever else it says."""
 
 _CHUNK_BYTES = 2 * LINE_BYTES_MAX
 
@@ -34,6 +42,22 @@ def replace_file(path: Path, data: bytes, *, durable: bool = True) -> None:
         temporary.unlink(missing_ok=True)
     if durable:
         sync_directory(path.parent)
+
+
+def cause_of(error: OSError) -> str:
+    """Return why something could not be done with a file, in a few words."""
+    return "the disk is full" if error.errno in FULL else error.strerror or str(error)
+
+
+def disk_is_full(path: Path) -> bool:
+    """Return whether next to nothing can be written where ``path`` is, or would be."""
+    for place in (path, *path.parents):
+        try:
+            found = shutil.disk_usage(place)
+        except OSError:
+            continue
+        return found.total > 0 and found.free < _FREE_BYTES_MIN
+    return False
 
 
 def sync_directory(path: Path) -> None:

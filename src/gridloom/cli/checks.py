@@ -1,23 +1,28 @@
 """What `gridloom doctor` looks at, one function a check."""
 
-import os
 import shutil
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
 from typing import Literal
 
 from gridloom.base.codec import encode
 from gridloom.base.errors import GridloomError
+from gridloom.base.files import disk_is_full
 from gridloom.base.units import format_bytes
+from gridloom.cli.home import REMEDY, trouble_with
+from gridloom.cli.lookup import all_jobs
 from gridloom.cli.settings import Settings
 from gridloom.cli.wiring import Plane
 from gridloom.control.restore import replayed, restore
-from gridloom.model.life import HOLDING
+from gridloom.model.life import OVER
 from gridloom.sites.local.inventory import discover
 
 _FREE_BYTES_MIN = 1_000_000_000
+_START_S = 2.0
+_LOOK_S = 0.1
 
 
 @dataclass(frozen=True)
@@ -59,7 +64,9 @@ def _python(_: Settings) -> Check:
 def _devices(_: Settings) -> Check:
     nodes = [node for site in discover().sites for node in site.nodes]
     listed = ", ".join(
-        f"{node.count} {node.accelerator} of {format_bytes(node.memory_bytes)}" for node in nodes
+        f"{node.count} {node.accelerator} of {format_bytes(node.memory_bytes)}"
+        + (" each" if node.count > 1 else "")
+        for node in nodes
     )
     return Check("devices", "ok", listed)
 
@@ -80,53 +87,85 @@ def _git(_: Settings) -> Check:
 
 
 def _home(settings: Settings) -> Check:
-    home = settings.home
-    existing = next(path for path in (home, *home.parents) if path.exists())
-    if existing.is_dir() and os.access(existing, os.W_OK | os.X_OK):
-        return Check("state directory", "ok", str(home))
-    return Check("state directory", "bad", f"{home} cannot be written", "set GRIDLOOM_HOME")
+    trouble = trouble_with(settings)
+    if trouble:
+        return Check("state directory", "bad", trouble, REMEDY)
+    return Check("state directory", "ok", str(settings.home))
 
 
 def _space(settings: Settings) -> Check:
     home = settings.home
-    existing = next(path for path in (home, *home.parents) if path.exists())
-    free = shutil.disk_usage(existing).free
+    known = (_free_bytes(place) for place in (home, *home.parents))
+    free = next((count for count in known if count is not None), 0)
     found = f"{format_bytes(free)} free"
     if free < _FREE_BYTES_MIN:
         return Check("disk", "bad", found, "free some space: checkpoints need it")
     return Check("disk", "ok", found)
 
 
+def _free_bytes(place: Path) -> int | None:
+    try:
+        found = shutil.disk_usage(place)
+    except (OSError, UnicodeError):  # not there, or not to be looked at
+        return None
+    return found.free if found.total else None  # the kernel's own trees have no size
+
+
 def _journal(settings: Settings) -> Check:
-    if not settings.journal.exists():
+    if not _exists(settings.journal):
         return Check("journal", "ok", "none yet")
     try:
         plane = Plane(settings)
         machine, seq = restore(plane.journal)
         whole = replayed([record for record in plane.journal.records() if record.seq <= seq])
-    except GridloomError as error:
-        remedy = f"keep {settings.journal} and report this"
-        return Check("journal", "bad", str(error), remedy)
+    except (GridloomError, OSError) as error:
+        return Check("journal", "bad", str(error), _remedy(settings))
     if whole != encode(machine.state):
         remedy = f"keep {settings.journal} and report this"
         return Check("journal", "bad", "its snapshot and its records differ", remedy)
     return Check("journal", "ok", f"{seq} records, replayed to the same state")
 
 
+def _remedy(settings: Settings) -> str:
+    """Return what helps against a journal that cannot be read, by what else is wrong."""
+    if trouble_with(settings):
+        return REMEDY
+    if disk_is_full(settings.home):
+        return f"free space on the disk of {settings.home}, then `gridloom resume JOB`"
+    return f"keep {settings.journal} and report this"
+
+
+def _exists(path: Path) -> bool:
+    try:
+        return path.exists()
+    except (OSError, UnicodeError):
+        return False
+
+
 def _control_plane(settings: Settings) -> Check:
-    if not settings.journal.exists():
+    if not _exists(settings.journal):
         return Check("control plane", "ok", "nothing to control yet")
     try:
         plane = Plane(settings)
-        holding = [job for job in plane.state().jobs.values() if job.state in HOLDING]
-    except GridloomError:
+        under_way = [job for job in all_jobs(plane).values() if job.state not in OVER]
+        led = _led(plane) if under_way else plane.led()
+    except (GridloomError, OSError):
         return Check("control plane", "bad", "cannot be told without the journal")
-    if plane.led():
-        return Check("control plane", "ok", f"runs; {_jobs(len(holding))} under way")
-    if holding:
-        found = f"none, but {holding[0].job_id} is {holding[0].state.value}"
-        return Check("control plane", "bad", found, f"gridloom resume {holding[0].job_id}")
+    if led:
+        return Check("control plane", "ok", f"runs; {_jobs(len(under_way))} under way")
+    if under_way:
+        first = under_way[0]
+        found = f"none, but {first.job_id} is {first.state.value}"
+        return Check("control plane", "bad", found, f"gridloom resume {first.job_id}")
     return Check("control plane", "ok", "none needed")
+
+
+def _led(plane: Plane) -> bool:
+    """Return whether a control plane runs, or does so in a moment: its start takes a while."""
+    until_s = plane.clock.monotonic_s() + _START_S
+    while not (led := plane.led()) and plane.clock.monotonic_s() < until_s:
+        plane.clock.sleep(_LOOK_S)
+    return led
 
 
 def _jobs(count: int) -> str:

@@ -19,7 +19,7 @@ def install(
     from cyclopts.completion import ShellDetectionError
 
     from gridloom.base.errors import InputError
-    from gridloom.cli.main import build
+    from gridloom.cli.commands import build
     from gridloom.cli.output import say
 
     try:

@@ -22,10 +22,11 @@ def control(
 
     from gridloom.base.errors import WorkFailedError
     from gridloom.cli import settings
+    from gridloom.cli.home import usable
     from gridloom.cli.wiring import Plane
     from gridloom.control.leader import Leadership
 
-    plane = Plane(settings.read())
+    plane = Plane(usable(settings.read()))
     heir = Leadership(plane.settings.heir_lock)  # tells the one who leads that we are ready
     tries = _TRIES_AS_HEIR if until_idle and heir.acquire() else _TRIES
     while not plane.try_to_lead() and (tries := tries - 1):

@@ -24,7 +24,7 @@ _STYLES = {
 
 
 class JsonDisplay:
-    """One JSON object a line, by event: `job`, `step`, `stopping`, `trouble`."""
+    """One JSON object a line, by event: `job`, `step`, `note`, `stopping`, `trouble`."""
 
     def job(self, job: Job) -> None:
         """Emit the job's state."""
@@ -49,9 +49,13 @@ class JsonDisplay:
     def tick(self, progress: Progress, job: Job | None) -> None:
         """Say nothing."""
 
-    def interrupted(self) -> None:
+    def interrupted(self, job: Job | None) -> None:
         """Emit that the stop was asked for."""
         emit({"event": "stopping"})
+
+    def note(self, sentence: str) -> None:
+        """Emit what the program says of where it starts."""
+        emit({"event": "note", "message": sentence})
 
     def trouble(self, sentence: str) -> None:
         """Emit what could not be carried out."""
@@ -68,6 +72,7 @@ class PlainDisplay:
         """Measure the ten seconds by ``clock``."""
         self._clock = clock
         self._next_s = 0.0
+        self._said = (0, 0)
 
     def job(self, job: Job) -> None:
         """Print the state."""
@@ -76,16 +81,25 @@ class PlainDisplay:
     def metric(self, metric: Mapping[str, Any], progress: Progress, job: Job) -> None:
         """Print the step if the last line is old enough, or if it is the last step."""
         now_s = self._clock.monotonic_s()
+        # Training steps that are seen together are told as one
+        news = (len(job.attempts), progress.step)
+        if news == self._said:
+            return
         if now_s >= self._next_s or progress.step == progress.steps:
+            self._said = news
             self._next_s = now_s + _PLAIN_EVERY_S
             say(progress_text(progress, job))
 
     def tick(self, progress: Progress, job: Job | None) -> None:
         """Say nothing."""
 
-    def interrupted(self) -> None:
+    def interrupted(self, job: Job | None) -> None:
         """Say what a second signal does."""
-        say(_STOPPING)
+        say(_stopping(job))
+
+    def note(self, sentence: str) -> None:
+        """Say what the program says of where it starts."""
+        say(Text(f"note: {sentence}", style="yellow"))
 
     def trouble(self, sentence: str) -> None:
         """Say what could not be carried out."""
@@ -116,9 +130,13 @@ class LiveDisplay:
         if job is not None and job.state in HOLDING:
             self._live.update(progress_text(progress, job))
 
-    def interrupted(self) -> None:
+    def interrupted(self, job: Job | None) -> None:
         """Say what a second signal does."""
-        self._console.print(_STOPPING)
+        self._console.print(_stopping(job))
+
+    def note(self, sentence: str) -> None:
+        """Say what the program says of where it starts."""
+        self._console.print(Text(f"note: {sentence}", style="yellow"))
 
     def trouble(self, sentence: str) -> None:
         """Say what could not be carried out."""
@@ -130,9 +148,11 @@ class LiveDisplay:
         self._live.stop()
 
 
-_STOPPING = Text(
-    "stopping: the job saves its state. Once more to leave it to do so on its own.", style="yellow"
-)
+def _stopping(job: Job | None) -> Text:
+    text = "stopping: the job has not started. Once more to leave at once."
+    if job is not None and job.state in HOLDING:
+        text = "stopping: the job saves its state. Once more to leave it to do so on its own."
+    return Text(text, style="yellow")
 
 
 def job_text(job: Job) -> Text:
@@ -162,6 +182,8 @@ def progress_text(progress: Progress, job: Job) -> Text:
     if progress.tokens_per_s is not None:
         parts.append(f"{format_count(progress.tokens_per_s)} tokens/s")
     parts += [f"{site} {share:.0%}" for site, share in progress.site_share.items()]
-    if progress.eta_s:
+    if progress.steps and progress.step >= progress.steps and job.state in HOLDING:
+        parts.append("saving and evaluating")
+    elif progress.eta_s:
         parts.append(f"{format_duration(progress.eta_s)} left")
     return Text(" · ".join(parts), overflow="ellipsis", no_wrap=True)

@@ -36,8 +36,12 @@ class Display(Protocol):
         """Time has passed."""
         ...
 
-    def interrupted(self) -> None:
-        """The person asked for a stop."""
+    def interrupted(self, job: Job | None) -> None:
+        """The person asked for a stop of the job, as far as it is known."""
+        ...
+
+    def note(self, sentence: str) -> None:
+        """The job's program says something of where it starts that a person should know."""
         ...
 
     def trouble(self, sentence: str) -> None:
@@ -85,6 +89,7 @@ class Follower:
         self._next_look_s = 0.0
         self._job: Job | None = None
         self._troubles: set[str] = set()
+        self._notes: dict[int, int] = {}
         self._closed_by_s: float | None = None
 
     def skip_what_is_past(self) -> None:
@@ -104,7 +109,7 @@ class Follower:
                 if len(self._signals) > asked:
                     asked = len(self._signals)
                     self._plane.journal.post([StopRequested(job_id=self._job_id)])
-                    self._display.interrupted()
+                    self._display.interrupted(self._job)
                 if self._turn():
                     break
                 self._plane.clock.sleep(_BEAT_S)
@@ -123,10 +128,12 @@ class Follower:
         if not (self._plane.leads or look):
             self._show_steps()
             return False
-        waiting = look and self._plane.journal.letters()  # asked first: the state has all others
+        waiting = self._plane.journal.letters()  # asked first: the state has all others
         self._job = self._plane.state().jobs.get(self._job_id)
+        if waiting and self._job is not None and self._job.state in OVER:
+            return False  # what it is asked to do, as to go on, comes first
         over = self._show()
-        return over and look and not waiting and self._is_closed(now_s)
+        return over and look and self._is_closed(now_s)
 
     def _is_closed(self, now_s: float) -> bool:
         """Return whether the files of the job that is over are written, or late."""
@@ -152,6 +159,10 @@ class Follower:
         job = self._job
         if job is None:
             return False
+        for attempt in job.attempts[-1:]:
+            for sentence in attempt.notes[self._notes.get(attempt.number, 0) :]:
+                self._display.note(sentence)
+            self._notes[attempt.number] = len(attempt.notes)
         sentence = job.reason.sentence if job.reason else ""
         shown = (job.state, len(job.attempts), sentence, job.checkpoint_step)
         if shown != self._shown:

@@ -2,11 +2,12 @@
 
 import fcntl
 import random
+import shutil
 import sys
 
 from rich.console import Console
 
-from gridloom.base.errors import InputError
+from gridloom.base.errors import GridloomError, InputError
 from gridloom.base.units import format_bytes, format_count
 from gridloom.cli.lookup import all_jobs
 from gridloom.cli.output import console, pairs, table
@@ -17,8 +18,10 @@ from gridloom.model.action import StartAttempt
 from gridloom.model.event import AnyEvent, InventoryChanged, JobSubmitted
 from gridloom.model.inventory import Inventory
 from gridloom.model.life import OVER, Placement
-from gridloom.planner.collective import bytes_per_step
+from gridloom.planner.collective import bucket_bytes, bytes_per_step
 from gridloom.planner.shape import parameter_count
+
+_ANSWERS = {"": True, "y": True, "yes": True, "n": False, "no": False}
 
 
 def show_plan(prepared: Prepared) -> None:
@@ -60,11 +63,17 @@ def confirm(*, yes: bool) -> bool:
         return True
     if not sys.stdin.isatty():
         raise InputError("nobody can be asked here: add -y to go on without asking")
-    try:
-        answer = Console(highlight=False).input("go on? [Y/n] ", markup=False).strip().lower()
-    except EOFError:
-        return False
-    return answer in ("", "y", "yes")
+    out = Console(highlight=False)
+    while True:
+        try:
+            answer = out.input("go on? [Y/n] ", markup=False).strip().lower()
+        except (EOFError, KeyboardInterrupt) as ended:
+            out.print()  # the question stands without an answer on its line
+            if isinstance(ended, KeyboardInterrupt):
+                raise
+            return False
+        if answer in _ANSWERS:
+            return _ANSWERS[answer]
 
 
 def hand_in(plane: Plane, prepared: Prepared) -> None:
@@ -81,10 +90,14 @@ def hand_in(plane: Plane, prepared: Prepared) -> None:
         if _present_grid(plane) != inventory:
             _refuse_another_grid(plane)
             events.append(InventoryChanged(inventory=inventory))
-        write_run_directory(prepared, plane.settings)
+        directory = write_run_directory(prepared, plane.settings)
         now_s = plane.clock.now_s()
         events.append(JobSubmitted(job_id=prepared.job_id, spec=prepared.spec, submitted_s=now_s))
-        plane.journal.post(events)
+        try:
+            plane.journal.post(events)
+        except GridloomError:
+            shutil.rmtree(directory, ignore_errors=True)  # nobody would ever hear of it
+            raise
 
 
 def expected_placement(prepared: Prepared) -> Placement:
@@ -121,7 +134,8 @@ def _about(prepared: Prepared, placement: Placement) -> list[tuple[str, str]]:
         weights = parameter_count(spec.recipe.shape)
         training = spec.recipe.training
         tokens = training.steps * training.global_batch * training.sequence_length
-        step = bytes_per_step(4 * weights, [n for _, n in placement.site_ranks()])
+        site_ranks = [count for _, count in placement.site_ranks()]
+        step = bytes_per_step(bucket_bytes(weights, len(site_ranks)), site_ranks)
         rows += [
             ("model", f"{format_count(weights)} parameters, {training.precision}"),
             ("training", f"{training.steps} steps, {format_count(tokens)} tokens"),

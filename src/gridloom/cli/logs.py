@@ -4,7 +4,7 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from gridloom.cli.flags import JobName, Json
+from gridloom.cli.flags import JobName, Json, whole_number
 
 _LOOK_S = 0.25
 
@@ -16,10 +16,18 @@ def logs(
     follow: Annotated[
         bool, Parameter(name=("--follow", "-f"), negative=(), help="Go on until the job is over.")
     ] = False,
-    rank: Annotated[int | None, Parameter(name=("--rank", "-r"), help="Only this rank.")] = None,
-    attempt: Annotated[int | None, Parameter(help="This attempt; else the newest.")] = None,
+    rank: Annotated[
+        int | None,
+        Parameter(name=("--rank", "-r"), converter=whole_number, help="Only this rank."),
+    ] = None,
+    attempt: Annotated[
+        int | None, Parameter(converter=whole_number, help="This attempt; else the newest.")
+    ] = None,
     tail: Annotated[
-        int | None, Parameter(name=("--tail", "-n"), help="Only the last lines of each rank.")
+        int | None,
+        Parameter(
+            name=("--tail", "-n"), converter=whole_number, help="Only the last lines of each rank."
+        ),
     ] = None,
     json: Json = False,
 ) -> int:

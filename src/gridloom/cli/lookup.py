@@ -5,18 +5,19 @@ from collections.abc import Mapping
 
 from gridloom.base.errors import InputError
 from gridloom.cli import settings
+from gridloom.cli.home import usable
 from gridloom.cli.wiring import Plane
 from gridloom.model.event import JobSubmitted
-from gridloom.model.life import Job
+from gridloom.model.life import OVER, Job
 
 
 def open_plane() -> Plane:
     """Return the plane of the state directory, which must exist.
 
     Raises:
-        InputError: Nothing was ever run there.
+        InputError: It cannot be used, or nothing was ever run there.
     """
-    found = settings.read()
+    found = usable(settings.read())
     if not found.journal.exists():
         raise InputError(
             f"there are no jobs in {found.home}; `gridloom run JOB` makes the first, "
@@ -57,3 +58,19 @@ def find_job(jobs: Mapping[str, Job], wanted: str) -> Job:
     near = difflib.get_close_matches(wanted, names, n=1)
     hint = f"; did you mean {near[0]}?" if near else "; `gridloom ps --all` lists them"
     raise InputError(f"there is no job {wanted!r}{hint}")
+
+
+def find_job_to_change(jobs: Mapping[str, Job], wanted: str) -> Job:
+    """Return the job like ``find_job``, but of several with one name the one that is not over.
+
+    Raises:
+        InputError: There is none, or several are meant.
+    """
+    if wanted not in jobs:
+        named = [job for job in jobs.values() if job.spec.name == wanted and job.state not in OVER]
+        if len(named) == 1:
+            return named[0]
+        if named:
+            listed = ", ".join(f"{job.job_id} ({job.state.value})" for job in named)
+            raise InputError(f"several jobs are named {wanted!r}: {listed}; give the id of one")
+    return find_job(jobs, wanted)

@@ -4,7 +4,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from gridloom.base.errors import InputError, Problem
+from gridloom.base.files import cause_of
 from gridloom.base.ids import IdSource
+from gridloom.cli.faults import UTF8_REMEDY, not_utf8
 from gridloom.cli.job_files import missing_files, unwritable
 from gridloom.cli.settings import Settings
 from gridloom.cli.workdir import snapshot_of
@@ -16,9 +18,7 @@ from gridloom.planner.options import options
 from gridloom.sites.local.inventory import discover
 from gridloom.wire.convert import to_inventory, to_job_spec, to_request
 from gridloom.wire.documents import JobFile, read_grid, read_job
-from gridloom.wire.source import read_source
-
-_SIZE_MAX = 4 * 1024 * 1024
+from gridloom.wire.source import SIZE_MAX_BYTES, read_source
 
 
 @dataclass(frozen=True)
@@ -61,6 +61,7 @@ def prepare(job: Path, grid: Path | None, settings: Settings, ids: IdSource) -> 
     Raises:
         InputError: With every problem found.
     """
+    _refuse_unreadable_names(job.absolute(), *([grid.absolute()] if grid else []))
     data = _read(job, "the job file")
     file, found = _read_both(job, data, grid, settings)
     base = job.absolute().parent
@@ -154,11 +155,20 @@ def _named_grid(job: Path, data: bytes) -> Path | None:
     return path
 
 
+def _refuse_unreadable_names(*paths: Path) -> None:
+    """Refuse what could be opened, but neither be written into the journal nor be printed."""
+    for path in paths:
+        try:
+            str(path).encode()
+        except UnicodeEncodeError as error:
+            raise InputError(f"{not_utf8(str(path))}; {UTF8_REMEDY}") from error
+
+
 def _read(path: Path, what: str) -> bytes:
     try:
         with path.open("rb") as opened:
-            return opened.read(_SIZE_MAX)
+            return opened.read(SIZE_MAX_BYTES + 1)
     except OSError as error:
         raise InputError(
-            [Problem(f"{what} cannot be read: {error.strerror}", file=str(path))]
+            [Problem(f"{what} cannot be read: {cause_of(error)}", file=str(path))]
         ) from error

@@ -10,6 +10,8 @@ if TYPE_CHECKING:
     from gridloom.control.progress import Progress
     from gridloom.model.life import Job
 
+_START_S = 5.0
+
 
 def ps(
     *,
@@ -20,13 +22,14 @@ def ps(
 ) -> int:
     """List the jobs of the state directory; those that are over with --all."""
     from gridloom.cli import settings
+    from gridloom.cli.home import usable
     from gridloom.cli.lookup import all_jobs
     from gridloom.cli.output import console, emit, say, table
     from gridloom.cli.views import job_json, progress_of
     from gridloom.cli.wiring import Plane
-    from gridloom.model.life import HOLDING, OVER
+    from gridloom.model.life import OVER
 
-    found = settings.read()
+    found = usable(settings.read())
     plane = Plane(found) if found.journal.exists() else None
     jobs = list(all_jobs(plane).values()) if plane else []
     jobs = [job for job in jobs if all_ or job.state not in OVER]
@@ -53,12 +56,21 @@ def ps(
             spare=("tokens/s", "attempt", "run time", "ranks", "left"),
         )
     )
-    if any(job.state in HOLDING for job in jobs) and not plane.led():
+    if any(_missed(job, now_s) for job in jobs) and not plane.led():
         say(
-            "no control plane runs: the leases of these jobs lapse; `gridloom resume JOB` goes on",
+            "no control plane runs: what is queued waits, and the leases of the rest lapse; "
+            "`gridloom resume JOB` goes on",
             stderr=True,
         )
     return 0
+
+
+def _missed(job: "Job", now_s: float) -> bool:
+    """Return whether a control plane should look after the job by now: its start takes a while."""
+    from gridloom.model.life import HOLDING, JobState
+
+    waits = job.state is JobState.QUEUED and now_s - job.submitted_s >= _START_S
+    return waits or job.state in HOLDING
 
 
 def _row(job: "Job", progress: "Progress", now_s: float) -> tuple[str, ...]:

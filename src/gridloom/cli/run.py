@@ -13,23 +13,23 @@ def run(job: JobPath, /, *, grid: Grid = None, yes: Yes = False, json: Json = Fa
     from gridloom.cli.finish import follow_to_the_end
     from gridloom.cli.follow import Interrupts
     from gridloom.cli.handin import confirm, hand_in, show_plan
-    from gridloom.cli.output import emit
+    from gridloom.cli.home import usable
+    from gridloom.cli.output import say
     from gridloom.cli.prepare import prepare
     from gridloom.cli.wiring import Plane
 
-    found = settings.read()
+    found = usable(settings.read())
     prepared = prepare(job, grid, found, SystemIds())
     if not json:
         show_plan(prepared)
     if not confirm(yes=yes or json):
-        return 0
+        say("not handed in")
+        return 1
     plane = Plane(found)
     recipe = prepared.spec.recipe
     steps = recipe.training.steps if recipe else 0
     with Interrupts() as interrupts:
         hand_in(plane, prepared)
-        if json:
-            emit({"event": "submitted", "job": prepared.job_id, "name": prepared.spec.name})
         return follow_to_the_end(
-            plane, prepared.job_id, steps, interrupts, as_json=json, fresh=True
+            plane, prepared.job_id, steps, interrupts, as_json=json, new=prepared.spec.name
         )

@@ -1,18 +1,18 @@
 """``gridloom stop``."""
 
-from gridloom.cli.flags import JobName, Json
+from gridloom.cli.flags import JobToChange, Json
 
 
-def stop(job: JobName, /, *, json: Json = False) -> int:
+def stop(job: JobToChange, /, *, json: Json = False) -> int:
     """Stop a job with its state saved, and wait until it has stopped; `resume` continues it."""
     from gridloom.cli.ask import ask
-    from gridloom.cli.lookup import all_jobs, find_job, open_plane
+    from gridloom.cli.lookup import all_jobs, find_job_to_change, open_plane
     from gridloom.cli.output import emit, say
     from gridloom.model.event import StopRequested
     from gridloom.model.life import OVER
 
     plane = open_plane()
-    found = find_job(all_jobs(plane), job)
+    found = find_job_to_change(all_jobs(plane), job)
     wish = StopRequested(job_id=found.job_id)
     wait_s = found.spec.grace_s + 30.0
     now = ask(plane, wish, found.job_id, lambda job: job.state in OVER, wait_s)

@@ -8,11 +8,12 @@ def submit(job: JobPath, /, *, grid: Grid = None, json: Json = False) -> int:
     from gridloom.base.system import SystemIds
     from gridloom.cli import settings
     from gridloom.cli.handin import hand_in
+    from gridloom.cli.home import usable
     from gridloom.cli.output import emit, say
     from gridloom.cli.prepare import prepare
     from gridloom.cli.wiring import Plane
 
-    found = settings.read()
+    found = usable(settings.read())
     prepared = prepare(job, grid, found, SystemIds())
     plane = Plane(found)
     hand_in(plane, prepared)

@@ -1,6 +1,9 @@
 """What `ps`, `status` and `why` show of a job: as JSON, and as rows."""
 
+from datetime import UTC, datetime
 from typing import Any
+
+import msgspec
 
 from gridloom.base.files import LineTail
 from gridloom.base.units import format_count, format_duration
@@ -27,6 +30,7 @@ def job_json(job: Job, progress: Progress, now_s: float) -> dict[str, Any]:
     """Return the job as `ps --json` and `status --json` print it."""
     placement = job.attempts[-1].placement if job.attempts else None
     holding = job.state in HOLDING
+    now = up_to_now(job, now_s)
     return {
         "job": job.job_id,
         "name": job.spec.name,
@@ -43,12 +47,18 @@ def job_json(job: Job, progress: Progress, now_s: float) -> dict[str, Any]:
         "tokens_per_s": progress.tokens_per_s if holding else None,
         "eta_s": progress.eta_s if holding else None,
         "checkpoint_step": job.checkpoint_step,
-        "run_s": job.run_s + running_s(job, now_s),
-        "cost": job.cost
-        + running_s(job, now_s)
-        / 3600
-        * (placement.price_per_hour if placement and holding else 0.0),
+        "run_s": now.run_s,
+        "cost": now.cost,
     }
+
+
+def up_to_now(job: Job, now_s: float) -> Job:
+    """Return the job with the time and the cost of its present attempt added to its own."""
+    seconds = running_s(job, now_s)
+    if job.attempt is None or not seconds:
+        return job
+    cost = seconds / 3600 * job.attempt.placement.price_per_hour
+    return msgspec.structs.replace(job, run_s=job.run_s + seconds, cost=job.cost + cost)
 
 
 def reason_json(reason: Reason | None) -> dict[str, Any] | None:
@@ -75,6 +85,22 @@ def reason_json(reason: Reason | None) -> dict[str, Any] | None:
 def running_s(job: Job, now_s: float) -> float:
     """Return for how many seconds the present attempt runs."""
     return max(0.0, now_s - job.attempt.started_s) if job.attempt else 0.0
+
+
+def where_and_since(job: Job, now_s: float) -> str:
+    """Return the job's state as a sentence; while it holds devices, with where and since when."""
+    said = f"{job.job_id} is {job.state.value}"
+    if job.attempt is None:
+        return said
+    where = ", ".join(
+        f"{task.domain} ({len(task.devices)} {job.attempt.placement.option.accelerator})"
+        for task in job.attempt.placement.tasks
+    )
+    since = datetime.fromtimestamp(job.attempt.started_s, UTC)
+    return (
+        f"{said} on {where}: attempt {job.attempt.number}, placed at "
+        f"{since:%Y-%m-%d %H:%M:%S} UTC, {format_duration(running_s(job, now_s))} ago"
+    )
 
 
 def step_text(progress: Progress) -> str:

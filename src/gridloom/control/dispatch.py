@@ -5,7 +5,7 @@ from pathlib import Path
 
 from gridloom.base.codec import decode, encode
 from gridloom.base.errors import SiteError
-from gridloom.base.files import replace_file
+from gridloom.base.files import FULL, cause_of, replace_file
 from gridloom.control.orders import task_orders, task_refs
 from gridloom.core.state import State
 from gridloom.core.turn import LeaseTerms
@@ -115,12 +115,7 @@ class Dispatch:
         try:
             port = self._master_port(state, start)
         except (SiteError, OSError) as error:
-            reason = Reason(
-                code=Why.REFUSED,
-                sentence=f"rank 0 cannot listen: {error}",
-                remedy="free a port, or widen `ports` of the site in the grid file",
-            )
-            return [_refused(ref, reason) for ref in refs]
+            return [_refused(ref, _why_no_port(error)) for ref in refs]
         orders = task_orders(
             start,
             state.jobs[start.job_id].spec,
@@ -175,6 +170,20 @@ class Dispatch:
 def _ref(job_id: str, attempt: int, epoch: int, domain: str) -> TaskRef:
     site, _, node = domain.partition("/")
     return TaskRef(job_id=job_id, attempt=attempt, epoch=epoch, site=site, node=node)
+
+
+def _why_no_port(error: SiteError | OSError) -> Reason:
+    if isinstance(error, OSError) and error.filename:  # where it is to be remembered
+        return Reason(
+            code=Why.REFUSED,
+            sentence=f"{error.filename} cannot be written: {cause_of(error)}",
+            remedy="free space there" if error.errno in FULL else "make it writable",
+        )
+    return Reason(
+        code=Why.REFUSED,
+        sentence=f"rank 0 cannot listen: {error}",
+        remedy="free a port, or widen `ports` of the site in the grid file",
+    )
 
 
 def _refused(ref: TaskRef, reason: Reason) -> TaskRefused:

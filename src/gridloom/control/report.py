@@ -87,7 +87,7 @@ def summary_rows(summary: Mapping[str, Any]) -> list[tuple[str, str]]:
     if summary["tokens_per_s"]:
         rows.append(("speed", f"{format_count(summary['tokens_per_s'])} tokens/s (median step)"))
     rows += [
-        (f"site {name}", f"ranks {_spans(site['ranks'])} on {', '.join(site['nodes'])}")
+        (f"site {name}", f"{_spans(site['ranks'])} on {', '.join(site['nodes'])}")
         for name, site in summary["sites"].items()
     ]
     rows += _traffic_rows(summary["bytes"])
@@ -109,6 +109,7 @@ def attempt_line(attempt: Mapping[str, Any]) -> str:
         parts.append(f"training steps {attempt['first_step']} to {attempt['last_step']}")
     if attempt["resumed"] and attempt["first_step"]:
         parts.append("resumed" if attempt["first_step"] > 1 else "started over")
+    parts += attempt["notes"]
     if attempt["sentence"]:
         parts.append(f"{attempt['ended_because']}: {attempt['sentence']}")
     return "; ".join(parts) or "no training step"
@@ -143,7 +144,7 @@ def _memory_rows(memory: Mapping[str, Any]) -> list[tuple[str, str]]:
 
 
 def _spans(ranks: Sequence[int]) -> str:
-    return f"{ranks[0]}" if len(ranks) == 1 else f"{ranks[0]}-{ranks[-1]}"
+    return f"rank {ranks[0]}" if len(ranks) == 1 else f"ranks {ranks[0]}-{ranks[-1]}"
 
 
 def _table(rows: Sequence[tuple[str, str]]) -> str:
@@ -163,7 +164,12 @@ def _charts(kept: Mapping[int, Metric]) -> list[str]:
     }
     charts = [
         line_chart({"loss": _points(kept, "loss")}, title="Loss", y_label="nats a token"),
-        line_chart({"speed": _points(kept, "tokens_per_s")}, title="Speed", y_label="tokens/s"),
+        line_chart(
+            {"speed": _points(kept, "tokens_per_s")},
+            title="Speed",
+            y_label="tokens/s",
+            from_zero=True,
+        ),
     ]
     if parts:
         title = "Where a training step spends its time"

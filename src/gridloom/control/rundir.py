@@ -1,5 +1,6 @@
 """The run directory: everything about one job in one place, readable without gridloom."""
 
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -8,7 +9,7 @@ import msgspec
 
 from gridloom.base.codec import pretty
 from gridloom.base.errors import InputError
-from gridloom.base.files import replace_file
+from gridloom.base.files import FULL, cause_of, replace_file
 from gridloom.control.metrics import decode_metric
 
 JOB_FILE = "job.yaml"
@@ -34,19 +35,25 @@ def create(runs: Path, job_id: str, files: dict[str, bytes | object]) -> Path:
         files: By name; bytes are written as they are, anything else as indented JSON.
 
     Raises:
-        InputError: The directory cannot be written.
+        InputError: The directory cannot be written; nothing is left of it then.
     """
     directory = runs / job_id
+    contents = {
+        name: content if isinstance(content, bytes) else pretty(content).encode()
+        for name, content in files.items()
+    }
     try:
         directory.mkdir(parents=True)
         (directory / "logs").mkdir()
-        for name, content in files.items():
-            data = content if isinstance(content, bytes) else pretty(content).encode()
+        for name, data in contents.items():
             replace_file(directory / name, data)
     except OSError as error:
+        shutil.rmtree(directory, ignore_errors=True)
+        remedy = "set GRIDLOOM_HOME to a directory that you can write"
+        if error.errno in FULL:
+            remedy = f"free space there, or {remedy}"
         raise InputError(
-            f"the run directory {directory} cannot be written: {error.strerror}; "
-            "set GRIDLOOM_HOME to a directory that you can write"
+            f"the run directory {directory} cannot be written: {cause_of(error)}; {remedy}"
         ) from error
     return directory
 

@@ -6,7 +6,7 @@ from typing import Any
 from gridloom.model.inventory import Inventory
 from gridloom.model.life import Attempt, Job
 from gridloom.model.reason import Reason
-from gridloom.planner.collective import bytes_per_step
+from gridloom.planner.collective import bucket_bytes, bytes_per_step
 from gridloom.planner.shape import parameter_count
 
 Metric = Mapping[str, Any]
@@ -65,6 +65,8 @@ def _attempt(attempt: Attempt, metrics: Sequence[Metric]) -> dict[str, Any]:
         "started_s": attempt.started_s,
         "ended_s": attempt.ended_s or None,
         "resumed": attempt.resumed,
+        "resumed_step": attempt.resumed_step,
+        "notes": list(attempt.notes),
         "first_step": min(steps, default=attempt.first_step) or None,
         "last_step": max(steps, default=attempt.last_step) or None,
         "checkpoint_step": attempt.checkpoint_step or None,
@@ -112,7 +114,7 @@ def _bytes(job: Job, metrics: Sequence[Metric], result: Mapping[str, Any]) -> di
         return None
     weights = parameter_count(job.spec.recipe.shape)
     site_ranks = [count for _, count in job.attempts[-1].placement.site_ranks()]
-    step = bytes_per_step(4 * weights, site_ranks)
+    step = bytes_per_step(bucket_bytes(weights, len(site_ranks)), site_ranks)
     measured = _object(result.get("bytes"))
     steps = measured.get("steps", len(metrics))
     predicted = {"within_sites": step.within_sites, "between_sites": step.between_sites}

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from html import escape
 
 _WIDTH, _HEIGHT = 720, 240
-_LEFT, _RIGHT, _TOP, _BOTTOM = 64, 12, 14, 40
+_LEFT, _RIGHT, _TOP, _BOTTOM = 84, 12, 14, 40
 _TICKS = 5
 _POINTS_MAX = 600
 """More points than pixels cannot be seen; they are thinned to this many."""
@@ -15,11 +15,20 @@ _VALUE_MAX = 1e100
 Points = Sequence[tuple[float, float]]
 
 
-def line_chart(series: Mapping[str, Points], *, title: str, y_label: str) -> str:
-    """Return curves over the training step, one a name, as an ``<svg>`` element."""
+def line_chart(
+    series: Mapping[str, Points], *, title: str, y_label: str, from_zero: bool = False
+) -> str:
+    """Return curves over the training step, one a name, as an ``<svg>`` element.
+
+    Args:
+        series: Points by name.
+        title: Of the figure.
+        y_label: What is measured, in which unit.
+        from_zero: Whether the axis begins at 0: of what is compared by its ratio it should.
+    """
     series = {name: _drawable(line) for name, line in series.items()}
     points = [point for line in series.values() for point in line]
-    axes = _Axes(points, from_zero=False)
+    axes = _Axes(points, from_zero=from_zero)
     shapes = []
     for index, line in enumerate(series.values()):
         path = " ".join(f"{axes.x(x):.1f},{axes.y(y):.1f}" for x, y in _thinned(line))

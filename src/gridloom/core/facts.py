@@ -18,6 +18,7 @@ from gridloom.model.event import (
     StopRequested,
     TaskEnded,
     TaskEvent,
+    TaskReady,
     TaskRefused,
     TaskRunning,
 )
@@ -111,7 +112,8 @@ def _resume(turn: Turn, job: Job) -> None:
 
 
 def _report(
-    turn: Turn, event: TaskRefused | TaskRunning | TaskEnded | StepReported | CheckpointSaved
+    turn: Turn,
+    event: TaskRefused | TaskRunning | TaskEnded | TaskReady | StepReported | CheckpointSaved,
 ) -> None:
     """Take in what a task's node says, unless it speaks of what is over."""
     found = _live(turn, event)
@@ -125,6 +127,8 @@ def _report(
             reconcile.end_tasks(turn, job, {event.domain: _refused(turn, event.reason)})
         case TaskEnded():
             reconcile.end_tasks(turn, job, {event.domain: event.outcome})
+        case TaskReady():
+            _ready(job, attempt, event)
         case StepReported():
             attempt.first_step = attempt.first_step or event.step
             attempt.last_step = max(attempt.last_step, event.step)
@@ -133,6 +137,22 @@ def _report(
                 attempt.checkpoint_step = job.checkpoint_step = event.step
         case _:
             assert_never(event)
+
+
+def _ready(job: Job, attempt: Attempt, event: TaskReady) -> None:
+    """Note where the attempt starts; all its ranks start there, so the first to say so is enough.
+
+    When that is before the newest checkpoint that was reported, somebody must be told.
+    """
+    attempt.resumed_step = event.resumed_step
+    notes = dict.fromkeys((*attempt.notes, *event.notes))  # every site says the same
+    if event.resumed_step < job.checkpoint_step:
+        notes[
+            f"goes on from training step {event.resumed_step}, although a checkpoint of step "
+            f"{job.checkpoint_step} was reported"
+        ] = None
+        job.checkpoint_step = event.resumed_step
+    attempt.notes = tuple(notes)
 
 
 def _live(turn: Turn, event: TaskEvent) -> tuple[Job, Attempt, Task] | None:

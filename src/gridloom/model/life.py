@@ -146,6 +146,8 @@ class Attempt(msgspec.Struct, kw_only=True):
         tasks: By ``site/node``, in rank order.
         started_s: When it was placed.
         resumed: Whether it was told to continue from a checkpoint.
+        resumed_step: Training step that its program says it continues from.
+        notes: What its program says of where it starts, a sentence each.
         stop_sent: Whether its tasks were told to stop.
         killed: Whether they were told to die at once.
         grace_until_s: When the grace of the stop ends; 0 before a stop.
@@ -162,6 +164,8 @@ class Attempt(msgspec.Struct, kw_only=True):
     tasks: dict[str, Task]
     started_s: float
     resumed: bool = False
+    resumed_step: int = 0
+    notes: tuple[str, ...] = ()
     stop_sent: bool = False
     killed: bool = False
     grace_until_s: float = 0.0

@@ -36,6 +36,17 @@ class StepBytes:
         return self.within_sites + self.between_sites
 
 
+STEP_NUMBERS = 5
+"""fp32 numbers that ride along with the gradients: loss, tokens, wishes to stop, two counts."""
+SITE_NUMBERS = 5
+"""And for each site: the seconds of its ranks, by kind."""
+
+
+def bucket_bytes(parameters: int, sites: int) -> int:
+    """Return the size of the flat fp32 bucket that a training step of the recipe exchanges."""
+    return 4 * (parameters + STEP_NUMBERS + SITE_NUMBERS * sites)
+
+
 def bytes_per_step(payload_bytes: int, site_ranks: Sequence[int]) -> StepBytes:
     """Return what one average of ``N = payload_bytes`` a rank sends.
 

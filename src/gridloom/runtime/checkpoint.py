@@ -18,7 +18,7 @@ from torch import Tensor
 
 from gridloom.base.codec import decode, pretty
 from gridloom.base.errors import InputError, Problem
-from gridloom.model.recipe import GptShape
+from gridloom.model.recipe import GptRecipe
 from gridloom.runtime.disk import Disk
 
 MANIFEST = "manifest.json"
@@ -47,18 +47,18 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         step: The last training step it contains.
-        attempt: The attempt that wrote it.
-        shape: Of the model.
-        recipe: SHA-256 of the recipe it was trained with.
+        job: The job that wrote it.
+        attempt: And its attempt.
+        recipe: What it was trained with.
         data: Fingerprint of the corpus it was trained on.
         files: Its shards, one a rank that wrote.
         version: Of this format.
     """
 
     step: int
+    job: str
     attempt: int
-    shape: GptShape
-    recipe: str
+    recipe: GptRecipe
     data: str
     files: tuple[ShardFile, ...]
     version: int = VERSION
@@ -205,17 +205,29 @@ def read_tensors(path: Path, manifest: Manifest) -> dict[str, Tensor]:
     return tensors
 
 
-def check_same_shape(saved: GptShape, wanted: GptShape, path: str) -> None:
-    """Raise ``InputError`` naming every field in which a saved model is not the recipe's."""
-    problems = [
-        Problem(
-            f"is {getattr(wanted, field)}, the checkpoint {path} has {getattr(saved, field)}",
-            remedy="restore the shape, or give the job a fresh checkpoint directory",
-            field=f"model.{field}",
-        )
-        for field in GptShape.__struct_fields__
-        if getattr(wanted, field) != getattr(saved, field)
+def check_continues(saved: Manifest, recipe: GptRecipe, data: str, path: str) -> None:
+    """Raise ``InputError`` naming everything for which a checkpoint is not one of this training.
+
+    The model must have the saved shape, and the samples must come from the same text in the same
+    order; the number of steps or the learning rate may have changed.
+    """
+    pairs = [
+        (f"model.{field}", getattr(recipe.shape, field), getattr(saved.recipe.shape, field))
+        for field in recipe.shape.__struct_fields__
     ]
+    pairs += [
+        (field, getattr(recipe.training, field), getattr(saved.recipe.training, field))
+        for field in ("global_batch", "sequence_length", "seed")
+    ]
+    remedy = "restore it, or give the job a fresh checkpoint.directory"
+    problems = [
+        Problem(f"is {wanted}, the checkpoint {path} has {found}", remedy=remedy, field=field)
+        for field, wanted, found in pairs
+        if wanted != found
+    ]
+    if data != saved.data:
+        text = f"the text is not what the checkpoint {path} was trained on"
+        problems.append(Problem(text, remedy=remedy, field="data.text"))
     if problems:
         raise InputError(problems)
 

@@ -61,7 +61,7 @@ def main() -> int:
         return EXIT_PEER_LOST
     except InputError as error:
         bare = [replace(problem, remedy="").sentence() for problem in error.problems]
-        remedies = [problem.remedy for problem in error.problems if problem.remedy]
+        remedies = dict.fromkeys(problem.remedy for problem in error.problems if problem.remedy)
         return _fail(rank, EXIT_CONFIG, "; ".join(bare), "; ".join(remedies))
     except RuntimeFailureError as error:
         code = EXIT_IO if isinstance(error, StorageError) else EXIT_FAILED

@@ -1,14 +1,15 @@
 """Saving and resuming together: every rank writes its share, and all succeed or all give up."""
 
 import contextlib
-import hashlib
+import errno
+import fcntl
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TypeVar
+from typing import IO, TypeVar
 
 from torch import Tensor
 
-from gridloom.base.codec import encode
+from gridloom.base.errors import InputError, Problem
 from gridloom.base.units import format_bytes
 from gridloom.model.recipe import GptRecipe
 from gridloom.runtime.checkpoint import (
@@ -16,7 +17,7 @@ from gridloom.runtime.checkpoint import (
     Choice,
     Manifest,
     ShardFile,
-    check_same_shape,
+    check_continues,
     read_tensors,
     spread,
 )
@@ -24,40 +25,65 @@ from gridloom.runtime.disk import Disk
 from gridloom.runtime.failure import StorageError
 from gridloom.runtime.flat import FlatModel
 from gridloom.runtime.mesh import Mesh
+from gridloom.wire.launch import Rank
 
 T = TypeVar("T")
+
+_CLAIM_FILE = "in-use.lock"
+_NO_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP)
+"""What a file system says that has no locks: then nobody can be kept from a directory in use."""
 
 
 class Saver:
     """One rank's hand in the checkpoints of a run; every method is called by all ranks."""
 
-    def __init__(self, mesh: Mesh, recipe: GptRecipe, attempt: int, data: str) -> None:
-        self._mesh, self._recipe, self._attempt, self._data = mesh, recipe, attempt, data
+    def __init__(self, mesh: Mesh, recipe: GptRecipe, rank: Rank, data: str) -> None:
+        self._mesh, self._recipe, self._data = mesh, recipe, data
+        self._job, self._attempt = rank.job_id, rank.attempt
+        self._claim: IO[bytes] | None = None
         self._checkpoints = Checkpoints(
             Path(recipe.checkpoint.directory), recipe.checkpoint.keep, Disk()
         )
 
     def resume(self, flat: FlatModel) -> tuple[int, tuple[str, ...]]:
-        """Load the newest whole checkpoint; return its step, and why newer ones were skipped.
+        """Load the newest whole checkpoint; return its step, and what a person should know of it.
 
         Raises:
-            InputError: The checkpoint is of another model.
+            InputError: The checkpoint is of another training, none is whole, or another job uses
+                the directory.
             StorageError: The directory cannot be read or tidied.
         """
-        remedy = f"make {self._checkpoints.directory} readable and writable for every rank"
-        choice = self._mesh.gather(
-            self._together(self._choose, "the checkpoints cannot be read", remedy)
-        )[0]
+        directory = self._checkpoints.directory
+        remedy = f"make {directory} readable and writable for every rank"
+        failing = f"the checkpoints in {directory} cannot be used"
+        if not all(self._mesh.gather(self._together(self._claim_directory, failing, remedy))):
+            problem = Problem(
+                f"another job keeps its checkpoints in {directory} at this moment",
+                remedy="give each job a directory of its own",
+                field="checkpoint.directory",
+            )
+            raise InputError([problem])
+        choice = self._mesh.gather(self._together(self._choose, failing, remedy))[0]
         manifest = choice.manifest
         if manifest is None:
-            return 0, choice.skipped
-        check_same_shape(manifest.shape, self._recipe.shape, choice.path)
+            if choice.skipped:
+                problem = Problem(
+                    f"none of the checkpoints in {directory} is whole: {'; '.join(choice.skipped)}",
+                    remedy="restore one, or remove them to start over",
+                    field="checkpoint.directory",
+                )
+                raise InputError([problem])
+            return 0, ()
+        check_continues(manifest, self._recipe, self._data, choice.path)
         path = Path(choice.path)
         tensors = self._together(
             lambda: read_tensors(path, manifest), f"the checkpoint {path} cannot be read", remedy
         )
         flat.load(tensors, manifest.step)
-        return manifest.step, choice.skipped
+        notes = [f"passed over a checkpoint: {why}" for why in choice.skipped]
+        if manifest.job != self._job:
+            notes.append(f"goes on from training step {manifest.step} of job {manifest.job}")
+        return manifest.step, tuple(notes)
 
     def save(self, flat: FlatModel, step: int) -> Path:
         """Write the state after ``step``; return the checkpoint's directory.
@@ -78,9 +104,9 @@ class Saver:
             shard = self._together(lambda: self._write(temporary, tensors), failing, remedy)
             manifest = Manifest(
                 step=step,
+                job=self._job,
                 attempt=self._attempt,
-                shape=self._recipe.shape,
-                recipe=hashlib.sha256(encode(self._recipe)).hexdigest(),
+                recipe=self._recipe,
                 data=self._data,
                 files=tuple(self._mesh.gather(shard)),
             )
@@ -91,6 +117,21 @@ class Saver:
                     self._checkpoints.discard(temporary)
             raise
         return self._checkpoints.final(step)
+
+    def _claim_directory(self) -> bool:
+        """Return whether no other job uses the directory; the kernel gives it back at our end."""
+        if self._mesh.rank != 0:
+            return True
+        self._checkpoints.directory.mkdir(parents=True, exist_ok=True)
+        self._claim = (self._checkpoints.directory / _CLAIM_FILE).open("ab")
+        try:
+            fcntl.flock(self._claim, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
+        except OSError as error:
+            if error.errno not in _NO_LOCKS:
+                raise
+        return True
 
     def _choose(self) -> Choice:
         if self._mesh.rank != 0:

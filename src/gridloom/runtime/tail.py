@@ -12,6 +12,9 @@ from dataclasses import dataclass, fields
 import torch
 from torch import Tensor
 
+from gridloom.base.errors import BrokenError
+from gridloom.planner.collective import SITE_NUMBERS, STEP_NUMBERS
+
 
 @dataclass
 class RankSeconds:
@@ -51,8 +54,10 @@ class Totals:
     between_bytes: float
 
 
-_HEAD = len(fields(Totals))
-_PER_SITE = len(fields(RankSeconds))
+_HEAD = STEP_NUMBERS
+_PER_SITE = SITE_NUMBERS
+if (len(fields(Totals)), len(fields(RankSeconds))) != (_HEAD, _PER_SITE):
+    raise BrokenError("the planner predicts another tail of the bucket than is exchanged")
 
 
 def tail_length(sites: int) -> int:

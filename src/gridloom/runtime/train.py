@@ -1,12 +1,9 @@
 """A run of one rank from start to end: set up, resume, train, save, evaluate, tell."""
 
-import resource
 from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
-import psutil
-import torch
 
 from gridloom.base.clock import Clock
 from gridloom.base.errors import InputError, Problem
@@ -17,6 +14,7 @@ from gridloom.runtime.data import Sampler, load_corpus
 from gridloom.runtime.evaluate import bigram_bits_per_byte, bits_per_byte, held_out_windows, nats
 from gridloom.runtime.flat import FlatModel
 from gridloom.runtime.gpt import Gpt, check_shape
+from gridloom.runtime.memory import peak_bytes, reset_peak, resident_bytes
 from gridloom.runtime.mesh import Mesh
 from gridloom.runtime.records import (
     METRICS_FILE,
@@ -69,12 +67,12 @@ class Trainer:
         self._corpus = load_corpus(recipe.data)
         self._check_same_data()
         sampler = Sampler(self._corpus.train, training.sequence_length, training.seed)
-        self._before_model_bytes = _resident_bytes()
+        self._before_model_bytes = resident_bytes()
         model = Gpt(recipe.shape, training.seed).to(mesh.device)
         self._flat = FlatModel(model, training, tail_length(len(rank.site_ranks)))
         self._parts = Parts(mesh, clock, model, self._flat, sampler)
         self._stepper = Stepper(rank, training, self._parts)
-        self._saver = Saver(mesh, recipe, rank.attempt, self._corpus.fingerprint)
+        self._saver = Saver(mesh, recipe, rank, self._corpus.fingerprint)
 
     def run(self) -> int:
         """Train from the newest checkpoint to the end and evaluate; return the exit code.
@@ -83,9 +81,10 @@ class Trainer:
             GridloomError: As ``failure`` draws it, or ``InputError``.
             OSError: The run directory cannot be written.
         """
-        resumed, skipped = self._saver.resume(self._flat)
-        self._report(Ready(resumed_step=resumed, skipped_checkpoints=skipped))
+        resumed, notes = self._saver.resume(self._flat)
+        self._report(Ready(resumed_step=resumed, notes=notes))
         start_s = self._clock.monotonic_s()
+        reset_peak()  # reading the corpus took more for a moment than training will
         for step in range(resumed + 1, self._recipe.training.steps + 1):
             if self._train_step(step):
                 return EXIT_STOPPED
@@ -121,7 +120,8 @@ class Trainer:
     def _finish(self, resumed: int, train_s: float) -> int:
         """Evaluate over all ranks; rank 0 writes the result."""
         start_s = self._clock.monotonic_s()
-        total = self._mesh.gather(self._measure())
+        peak = peak_bytes(self._mesh.device)  # of training; evaluation follows
+        total = self._mesh.gather(self._measure(peak))
         if any(one.stopped for one in total):
             return EXIT_STOPPED  # the last checkpoint is there; what is lost is an evaluation
         if self._rank.rank == 0:
@@ -131,7 +131,7 @@ class Trainer:
             )
         return EXIT_DONE
 
-    def _measure(self) -> _Measures:
+    def _measure(self, peak: int) -> _Measures:
         """Evaluate this rank's share of the held-out windows, and read its counters."""
         training, rank = self._recipe.training, self._rank
         windows = held_out_windows(self._corpus.held_out, training.sequence_length)
@@ -144,7 +144,7 @@ class Trainer:
         return _Measures(
             within_bytes=self._stepper.within.total(),
             between_bytes=self._stepper.between.total(),
-            peak_bytes=_peak_bytes(self._mesh.device),
+            peak_bytes=peak,
             before_model_bytes=self._before_model_bytes,
             nats=spent,
             stopped=self._stop(),
@@ -197,20 +197,6 @@ class Trainer:
     def _record(self, metrics: StepMetrics) -> None:
         if self._rank.rank == 0:
             append_line(Path(self._rank.run_dir) / METRICS_FILE, metrics)
-
-
-def _resident_bytes() -> int:
-    """Return the memory that this process has with all libraries in it."""
-    # Torch loads about 75 MB of code with the first optimiser: that is no memory of the model.
-    torch.optim.AdamW([torch.zeros(1)], fused=True)
-    return psutil.Process().memory_info().rss
-
-
-def _peak_bytes(device: torch.device) -> int:
-    """Return the most memory this process held at a time: resident, or allocated on its GPU."""
-    if device.type == "cuda":
-        return torch.cuda.max_memory_allocated(device)
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024  # Linux counts in KiB
 
 
 def _sum(counts: list[int | None]) -> int | None:

@@ -29,6 +29,7 @@ from sqlalchemy.schema import CreateTable
 
 from gridloom.base.codec import decode, encode
 from gridloom.base.errors import BrokenError, SiteError, StaleWriterError
+from gridloom.base.files import cause_of, disk_is_full
 from gridloom.model.action import AnyAction
 from gridloom.model.event import AnyEvent
 from gridloom.ports.journal import Letter, Record
@@ -88,7 +89,7 @@ class SqlJournal:
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
         except OSError as error:
-            raise SiteError(f"{path.parent}: {error.strerror}") from error
+            raise SiteError(f"{path.parent}: {cause_of(error)}") from error
         with self._trouble("not a usable journal: "), self._engine.begin() as connection:
             for table in _METADATA.sorted_tables:  # several processes may do this at once
                 connection.execute(CreateTable(table, if_not_exists=True))
@@ -190,6 +191,10 @@ class SqlJournal:
         except IntegrityError:
             raise
         except SQLAlchemyError as error:
+            if _no_room(error) or (_unsaid(error) and disk_is_full(self._path)):
+                raise SiteError(
+                    f"{self._path}: the disk is full: free space there, then `gridloom resume JOB`"
+                ) from error
             raise SiteError(f"{self._path}: {what}{_cause(error)}") from error
         except msgspec.MsgspecError as error:
             raise SiteError(
@@ -210,3 +215,12 @@ def _decode(body: bytes, union: Any) -> Any:
 
 def _cause(error: SQLAlchemyError) -> str:
     return str(getattr(error, "orig", None) or error)
+
+
+def _no_room(error: SQLAlchemyError) -> bool:
+    return "is full" in _cause(error)
+
+
+def _unsaid(error: SQLAlchemyError) -> bool:
+    """Whether SQLite tells only that something failed, as it does when a disk is full."""
+    return any(said in _cause(error) for said in ("disk I/O error", "unable to open"))

@@ -143,13 +143,25 @@ class CheckpointSeen(Report, frozen=True, kw_only=True, tag="checkpoint"):
     step: int
 
 
+class ReadySeen(Report, frozen=True, kw_only=True, tag="ready"):
+    """A rank is set up and trains from now on.
+
+    Attributes:
+        resumed_step: Training step of the checkpoint it continues from; 0 for a fresh start.
+        notes: What a person should know of where it starts.
+    """
+
+    resumed_step: int
+    notes: tuple[str, ...] = ()
+
+
 class Ended(Report, frozen=True, kw_only=True, tag="ended"):
     """No process of the task is left."""
 
     outcome: Outcome
 
 
-AnyReport = Alive | StepSeen | CheckpointSeen | Ended
+AnyReport = Alive | ReadySeen | StepSeen | CheckpointSeen | Ended
 
 REPORTS: msgspec.json.Decoder[AnyReport] = msgspec.json.Decoder(AnyReport)
 """Reads one report; raises ``msgspec.MsgspecError`` for what is none."""

@@ -22,6 +22,11 @@ _TORCHRUN_IN_TEXT = re.compile(
     r"(?:^|[\s;&|(/])torchrun(?=\s|$)|-m\s+torch\.distributed\.(?:run|launch)\b"
 )
 _ASSIGNMENT = re.compile(r"\s*[A-Za-z_][A-Za-z0-9_]*=")
+_BUILTINS = frozenset(
+    ("exit", "cd", "export", "source", "set", "ulimit", ".", "eval", "exec", "trap", "umask",
+     "unset", "wait", "shopt", "alias", "declare", "local", "readonly", "shift", "return", ":")
+)  # fmt: skip
+"""Words that only a shell knows: no program has these names, or it could do nothing."""
 _SHELL_CHARACTERS = frozenset("|&;<>()$`*?[]{}~#\n")
 _IN_DOUBLE_QUOTES = frozenset("$`")
 
@@ -70,6 +75,8 @@ def parse_command(text: str) -> Command:
         if _needs_shell(joined):
             return _shell(joined)
         words = tuple(shlex.split(joined))
+        if words[0] in _BUILTINS:
+            return _shell(joined)
         options = _launcher_arguments(words)
         if options is not None:
             return _without_torchrun(options, legacy=_LEGACY in words)

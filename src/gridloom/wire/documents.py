@@ -7,7 +7,7 @@ from typing import Any
 from gridloom.base.errors import InputError, Problem
 from gridloom.model.inventory import Inventory
 from gridloom.wire import job_document_check
-from gridloom.wire.documents_check import Reading, read
+from gridloom.wire.documents_check import D, Reading, read
 from gridloom.wire.grid_document import GridDocument
 from gridloom.wire.grid_document_check import check_grid
 from gridloom.wire.job_document import JobDocument
@@ -91,7 +91,7 @@ def _job(data: bytes, file: str) -> Reading[JobDocument]:
         texts = {name: _as_written(source, name, value) for name, value in env.items()}
         source = replace(source, data={**source.data, "env": texts})
     job = read(JobDocument, source)
-    return replace(job, problems=(*job.problems, *job_document_check.check_job(job)))
+    return replace(job, problems=_apart(job, job_document_check.check_job(job)))
 
 
 def _as_written(source: Source, name: str, value: Any) -> Any:
@@ -100,9 +100,17 @@ def _as_written(source: Source, name: str, value: Any) -> Any:
 
 def _grid(data: bytes, file: str) -> Reading[GridDocument]:
     grid = read(GridDocument, read_source(data, file))
-    return replace(grid, problems=(*grid.problems, *check_grid(grid)))
+    return replace(grid, problems=_apart(grid, check_grid(grid)))
 
 
 def _raise(problems: Sequence[Problem]) -> None:
     if problems:
         raise InputError(sorted(problems, key=lambda problem: problem.line))
+
+
+def _apart(reading: Reading[D], more: Sequence[Problem]) -> tuple[Problem, ...]:
+    """Return all problems but those of a field whose very form is wrong: it has no value then."""
+    broken = {problem.field for problem in reading.source.problems}
+    found = (*reading.problems, *more)
+    formal = set(reading.source.problems)
+    return tuple(p for p in found if p in formal or not p.field or p.field not in broken)

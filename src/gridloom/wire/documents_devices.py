@@ -11,6 +11,8 @@ PORT_MIN, PORT_MAX = 1024, 65535
 
 _KIND = r"[A-Za-z][A-Za-z0-9_.-]*"
 _DEVICES = re.compile(rf"({_KIND})(?::(\d{{1,7}})(?:(\+)|-(\d{{1,7}}))?)?")
+_TOO_MANY = re.compile(rf"{_KIND}:\d+(?:\+|-\d+)?")
+_MOST = 9_999_999
 _PORTS = re.compile(r"(\d{1,5})\s*-\s*(\d{1,5})")
 
 
@@ -80,6 +82,8 @@ class DevicesValue(Value):
                 raise wrong("found a mapping", f"write it without a space, as `{kind}:{count}`")
         match = _DEVICES.fullmatch(value.strip()) if isinstance(value, str) else None
         if match is None:
+            if isinstance(value, str) and _TOO_MANY.fullmatch(value.strip()):
+                raise wrong(f"{found(value)}: the count is too large", f"write at most {_MOST}")
             raise self.refuse(value)
         least = int(match[2] or 1)
         most = 0 if match[3] else int(match[4] or least)

@@ -7,7 +7,7 @@ append JSON lines to the file that ``GRIDLOOM_REPORT_FILE`` names (``Ready``, ``
 """
 
 from collections.abc import Mapping
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 import msgspec
 
@@ -130,6 +130,10 @@ class Rank(msgspec.Struct, frozen=True, kw_only=True):
             raise InputError(f"a variable of the launch contract is malformed: {bad}") from bad
 
 
+Step = Annotated[int, msgspec.Meta(ge=0, le=2**53)]
+"""A number of training steps; what is larger is no such number, and JSON readers would round it."""
+
+
 class Line(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind"):
     """One line of a rank's report file."""
 
@@ -139,11 +143,12 @@ class Ready(Line, frozen=True, kw_only=True, tag="ready"):
 
     Attributes:
         resumed_step: Training step of the checkpoint it continues from; 0 for a fresh start.
-        skipped_checkpoints: Why newer checkpoints were passed over, a sentence each.
+        notes: What a person should know of where it starts, a sentence each: why newer
+            checkpoints were passed over, whose checkpoint it continues.
     """
 
-    resumed_step: int = 0
-    skipped_checkpoints: tuple[str, ...] = ()
+    resumed_step: Step = 0
+    notes: tuple[str, ...] = ()
 
 
 class StepDone(Line, frozen=True, kw_only=True, tag="step"):
@@ -155,7 +160,7 @@ class StepDone(Line, frozen=True, kw_only=True, tag="step"):
         tokens_per_s: Speed of the whole job in this step, where known.
     """
 
-    step: int
+    step: Step
     loss: float | None = None
     tokens_per_s: float | None = None
 
@@ -168,7 +173,7 @@ class CheckpointDone(Line, frozen=True, kw_only=True, tag="checkpoint"):
         path: Its directory.
     """
 
-    step: int
+    step: Step
     path: str
 
 

@@ -36,6 +36,11 @@ _SYNTAX: tuple[tuple[str, str, str], ...] = (
         "close it",
     ),
     (
+        r"'\t' that cannot start any token",
+        "a tab stands where YAML allows spaces only",
+        "use spaces, or put a value that begins with a tab in quotes",
+    ),
+    (
         "that cannot start any token",
         "a value cannot begin with this character",
         "put the value in quotes",
@@ -139,7 +144,7 @@ def _expand(node: Node, path: Path, source: Source) -> Any:
 
 def _decode(data: bytes, file: str) -> str:
     if len(data) > SIZE_MAX_BYTES:
-        _fail(file, 0, f"the file has {len(data):,} bytes", "the limit is 1 MiB")
+        _fail(file, 0, "the file is larger than 1 MiB", "make it smaller")
     if _UTF16.match(data):
         _fail(file, 1, "the file is in UTF-16", "save it as UTF-8")
     try:

@@ -25,6 +25,7 @@ from gridloom.wire.agent import (
     Ended,
     LeaseRenewal,
     RankOrder,
+    ReadySeen,
     StepSeen,
     StopOrder,
     TaskOrder,
@@ -210,6 +211,12 @@ def test_a_stop_asks_first_and_kills_when_the_grace_is_over(stage: Stage) -> Non
     assert stage.clock.monotonic_s() == pytest.approx(4.0, abs=0.2)
 
 
+def test_who_was_killed_by_us_is_not_said_to_have_run_out_of_memory(stage: Stage) -> None:
+    stage.clock.at(1.0, do=lambda: stage.stop(0.0))
+    outcome = stage.run(Program(), Program())
+    assert (outcome.code, outcome.sentence) == (Why.STOP_REQUESTED, "stop: killed at once")
+
+
 def test_sigterm_to_the_supervisor_is_a_stop_with_the_grace_of_the_job(stage: Stage) -> None:
     def terminate() -> None:
         assert stage.supervisor is not None
@@ -324,8 +331,25 @@ def test_it_passes_on_what_is_news_and_never_less_than_before(stage: Stage) -> N
     assert len(stage.said(CheckpointSeen)) == 1
 
 
+def test_it_passes_on_once_where_the_ranks_start_and_makes_it_harmless(stage: Stage) -> None:
+    ready = '{"kind": "ready", "resumed_step": 7, "notes": ["\\u001b[2Jpassed\\nover"]}'
+    stage.run(Program(ends_s=1.0, says={0.1: ready}), Program(ends_s=1.0, says={0.2: ready}))
+    (report,) = stage.said(ReadySeen)
+    assert isinstance(report, ReadySeen)
+    assert (report.resumed_step, report.notes) == (7, ("passed over",))
+
+
 @pytest.mark.parametrize(
-    "line", ["", "{", "[1]", "loss 3.2", '{"kind": "step", "step": 1, "more": ' + "[" * 9_000]
+    "line",
+    [
+        "",
+        "{",
+        "[1]",
+        STEP % 10**24,
+        STEP % -1,
+        "loss 3.2",
+        '{"kind": "step", "step": 1, "more": ' + "[" * 9_000,
+    ],
 )
 def test_what_is_no_report_line_says_nothing(stage: Stage, line: str) -> None:
     outcome = stage.run(Program(ends_s=1.0, exit_code=76, says={0.1: line}))

@@ -1,5 +1,6 @@
 """Files that others read while they are written: replaced whole, and read by lines."""
 
+import errno
 import os
 import signal
 import subprocess
@@ -11,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gridloom.base import files
-from gridloom.base.files import LINE_BYTES_MAX, LineTail, replace_file
+from gridloom.base.files import LINE_BYTES_MAX, LineTail, cause_of, disk_is_full, replace_file
 from gridloom.base.system import SystemClock
 
 
@@ -164,3 +165,14 @@ def test_lines_arrive_whole_and_in_order_however_they_are_written(
 
 def test_the_limits_let_every_look_make_progress() -> None:
     assert files._CHUNK_BYTES > LINE_BYTES_MAX
+
+
+def test_the_cause_of_a_fault_in_a_few_words() -> None:
+    assert cause_of(OSError(errno.ENOSPC, "No space left on device")) == "the disk is full"
+    assert cause_of(OSError(errno.EACCES, "Permission denied")) == "Permission denied"
+    assert cause_of(OSError("odd")) == "odd"
+
+
+def test_a_place_that_is_not_there_has_the_room_of_what_is_above(tmp_path: Path) -> None:
+    assert not disk_is_full(tmp_path / "none" / "none")
+    assert not disk_is_full(Path("/proc/none"))  # has no size, and so no end

@@ -9,10 +9,12 @@ from tests.fakes.clock import FakeClock
 from tests.unit.control.nouns import job, reason
 
 from gridloom.cli.display import JsonDisplay, LiveDisplay, PlainDisplay, job_text, progress_text
+from gridloom.cli.finish import what_next
 from gridloom.cli.log_reader import _start_of_last
 from gridloom.cli.output import table
 from gridloom.control.progress import Progress
-from gridloom.model.life import JobState
+from gridloom.model.life import Job, JobState
+from gridloom.model.reason import Reason, Why
 
 PROGRESS = Progress(
     step=5,
@@ -29,6 +31,55 @@ def test_the_line_of_progress() -> None:
     text = progress_text(PROGRESS, RUNNING).plain
     assert text == ("step 5/10 · loss 2.3457 · 1.2k tokens/s · north 50% · south 25% · 1m 05s left")
     assert progress_text(Progress(step=5), RUNNING).plain == "step 5"
+
+
+def test_after_the_last_step_the_line_says_what_is_done_then() -> None:
+    last = msgspec.structs.replace(PROGRESS, step=10, eta_s=0.0)
+    assert progress_text(last, RUNNING).plain.endswith("south 25% · saving and evaluating")
+    over = job(JobState.SUCCEEDED, recipe=True)
+    assert "saving" not in progress_text(last, over).plain
+
+
+def test_training_steps_that_are_seen_together_are_one_plain_line(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    display = PlainDisplay(FakeClock())
+    last = msgspec.structs.replace(PROGRESS, step=10)
+    for _ in range(3):
+        display.metric({}, last, RUNNING)
+    assert len(capsys.readouterr().out.splitlines()) == 1
+
+
+@pytest.mark.parametrize("known", [None, job(JobState.QUEUED, [])], ids=["unknown", "queued"])
+def test_a_job_that_has_not_started_has_nothing_to_save(
+    capsys: pytest.CaptureFixture[str], known: Job | None
+) -> None:
+    PlainDisplay(FakeClock()).interrupted(known)
+    assert "the job has not started" in capsys.readouterr().out
+
+
+SPENT = msgspec.structs.replace(reason(Why.BUDGET_SPENT), remedy="raise the budget")
+ASKED = msgspec.structs.replace(reason(Why.STOP_REQUESTED), remedy="resume it to go on")
+HINT = "`gridloom resume job-1` goes on from training step 4"
+
+
+@pytest.mark.parametrize(
+    ("state", "why", "lines"),
+    [
+        (JobState.STOPPED, SPENT, ["remedy: raise the budget"]),
+        (JobState.STOPPED, ASKED, [HINT]),
+        (JobState.FAILED, reason(), ["remedy: read the log", HINT]),
+        (JobState.CANCELLED, None, []),
+        (JobState.SUCCEEDED, reason(Why.COMPLETED), []),
+    ],
+    ids=["spent", "asked", "failed", "cancelled", "succeeded"],
+)
+def test_what_comes_next_is_said_once(
+    state: JobState, why: Reason | None, lines: list[str]
+) -> None:
+    if why is not None and why.code is Why.EXITED:
+        why = msgspec.structs.replace(why, remedy="read the log")
+    assert what_next(job(state, checkpoint_step=4, reason=why)) == lines
 
 
 def test_before_the_first_step_the_line_says_what_can_be_known() -> None:
@@ -62,7 +113,7 @@ def test_plain_lines_come_every_ten_seconds_and_at_the_end(
         clock.advance(4.0)
         display.metric({}, msgspec.structs.replace(PROGRESS, step=step), RUNNING)
         display.tick(PROGRESS, RUNNING)
-    display.interrupted()
+    display.interrupted(RUNNING)
     display.trouble("north/n1 cannot be written")
     display.close()
     lines = capsys.readouterr().out.splitlines()
@@ -75,7 +126,7 @@ def test_json_lines_have_an_event_each(capsys: pytest.CaptureFixture[str]) -> No
     display.job(job(JobState.FAILED, reason=reason()))
     display.metric({"step": 5, "loss": 1.0}, PROGRESS, RUNNING)
     display.tick(PROGRESS, RUNNING)
-    display.interrupted()
+    display.interrupted(RUNNING)
     display.trouble("x")
     display.close()
     lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
@@ -90,7 +141,7 @@ def test_a_live_display_keeps_what_changed(capsys: pytest.CaptureFixture[str]) -
     display.metric({}, PROGRESS, RUNNING)
     display.tick(PROGRESS, RUNNING)
     display.tick(PROGRESS, None)
-    display.interrupted()
+    display.interrupted(RUNNING)
     display.trouble("x")
     display.close()
     out = capsys.readouterr().out

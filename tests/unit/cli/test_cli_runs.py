@@ -128,15 +128,31 @@ def test_a_state_directory_that_is_removed_under_a_run_ends_it_with_a_sentence(
     shutil.rmtree(gridloom.home, ignore_errors=True)
 
 
-@pytest.mark.parametrize("typed", ["\n", "n\n", "\x04"], ids=["yes", "no", "ctrl-d"])
-def test_a_person_at_a_terminal_is_asked(gridloom: Gridloom, typed: str) -> None:
-    code, shown = run_in_terminal(60, ["run", gridloom.job("sleep 0.3")], typed)
-    assert code == 0
+@pytest.mark.parametrize(
+    ("typed", "asked", "code"),
+    [("\n", 1, 0), ("what\nYes\n", 2, 0), ("x\nn\n", 2, 1), ("\x04", 1, 1)],
+    ids=["yes", "yes at last", "no", "ctrl-d"],
+)
+def test_a_person_at_a_terminal_is_asked(
+    gridloom: Gridloom, typed: str, asked: int, code: int
+) -> None:
+    ended, shown = run_in_terminal(60, ["run", gridloom.job("sleep 0.3")], typed)
+    assert ended == code
     text = plain(shown)
-    assert "go on? [Y/n]" in text
+    assert text.count("go on? [Y/n]") == asked
     assert max(map(len, text.splitlines())) <= 60
-    assert ("succeeded" in text) == (typed == "\n")
-    assert (gridloom.home / "runs").exists() == (typed == "\n")
+    assert ("succeeded" in text) == (code == 0)
+    assert ("not handed in\n" in text) == (code == 1)
+    assert (gridloom.home / "runs").exists() == (code == 0)
+
+
+def test_a_resumed_job_does_not_show_what_it_was(gridloom: Gridloom) -> None:
+    path = gridloom.job(f"[ -e {gridloom.files}/now ] && exit 0; exit 3")
+    assert gridloom.call("run", "-y", path).code == 1
+    (gridloom.files / "now").touch()
+    lines = gridloom.call("resume", "job").out.splitlines()
+    assert not any(line.startswith("failed") for line in lines)
+    assert "succeeded" in lines
 
 
 def test_nobody_is_asked_where_nobody_can_answer(gridloom: Gridloom) -> None:

@@ -1,11 +1,17 @@
 """State directories that are empty, broken or in the way: a sentence, never a traceback."""
 
+import os
 import sqlite3
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from tests.unit.cli.conftest import Answer, Gridloom
+
+from gridloom.cli.home import trouble_with
+from gridloom.cli.settings import Settings
 
 Call = Callable[..., Answer]
 NEED_A_JOB = ["status", "logs", "why", "stop", "resume", "cancel"]
@@ -54,14 +60,69 @@ def test_a_state_directory_that_cannot_be_made_is_a_sentence(
     assert "Traceback" not in said
 
 
-def test_views_and_doctor_bear_a_state_directory_that_cannot_be(call: Call, blocked: Path) -> None:
-    assert call("ps", "--json").json() == {"jobs": []}
-    assert call("status", "x").code == 2
-    answer = call("doctor", "--json")
-    assert answer.code == 1
-    bad = [check for check in answer.json()["checks"] if check["state"] == "bad"]
-    assert [check["check"] for check in bad] == ["state directory"]
-    assert "GRIDLOOM_HOME" in bad[0]["remedy"]
+def places(tmp_path: Path) -> dict[str, tuple[str, str]]:
+    """State directories that cannot be, and what is said of them, whoever runs the tests."""
+    (tmp_path / "file").write_text("in the way")
+    return {
+        "below a file": (f"{tmp_path}/file/home", "is not a directory"),
+        "a file": (f"{tmp_path}/file", "is not a directory"),
+        "a device": ("/dev/null", "is not a directory"),
+        "a name too long": (f"{tmp_path}/{'x' * 300}", "File name too long"),
+        "kernel": ("/proc/x", "/proc"),
+        "not utf-8": (f"{tmp_path}/hom\udce9", "hom\\udce9': the path is not UTF-8"),
+    }
+
+
+@pytest.mark.parametrize(
+    "place", ["below a file", "a file", "a device", "a name too long", "kernel", "not utf-8"]
+)
+@pytest.mark.parametrize("verb", ["ps", "run -y JOB", "submit JOB", "control", *NEED_A_JOB])
+def test_no_verb_takes_a_state_directory_that_cannot_be(
+    call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: str, verb: str
+) -> None:
+    home, said = places(tmp_path)[place]
+    monkeypatch.setenv("GRIDLOOM_HOME", home)
+    words = verb.replace("JOB", Gridloom(tmp_path, tmp_path / "files").job("exit 0")).split()
+    answer = call(*words, *(["x"] if verb in NEED_A_JOB else []))
+    assert (answer.code, answer.out) == (2, "")
+    assert said in answer.err
+    assert answer.err.endswith("set GRIDLOOM_HOME to a directory that you can write\n")
+    found = call("doctor", "--json")
+    bad = [check for check in found.json()["checks"] if check["state"] == "bad"]
+    assert (found.code, [check["check"] for check in bad]) == (1, ["state directory"])
+    assert bad[0]["found"] in answer.err
+    assert bad[0]["remedy"] == "set GRIDLOOM_HOME to a directory that you can write"
+
+
+AS_NOBODY = """
+import os, sys
+from pathlib import Path
+from gridloom.cli.home import trouble_with
+from gridloom.cli.settings import Settings
+if os.geteuid() == 0:  # who may write everywhere
+    os.setgroups([])
+    os.setgid(65534)
+    os.setuid(65534)
+print(trouble_with(Settings(Path(sys.argv[1]), None)))
+"""
+
+
+@pytest.mark.parametrize("home", ["/usr", "/usr/none/home"])
+def test_the_owner_of_a_place_that_belongs_to_another_is_named(home: str) -> None:
+    command = [sys.executable, "-c", AS_NOBODY, home]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert done.stdout == "/usr cannot be written: it belongs to root\n", done.stderr
+
+
+@pytest.mark.parametrize("path", ["home", "home/journal.sqlite"])
+def test_own_files_without_the_right_to_write_are_told(tmp_path: Path, path: str) -> None:
+    home = tmp_path / "home"
+    home.mkdir()
+    (home / "journal.sqlite").touch()
+    (tmp_path / path).chmod(0o500)
+    found = trouble_with(Settings(home, None))
+    expected = f"{tmp_path / path} cannot be written: permission denied"
+    assert found == ("" if os.geteuid() == 0 else expected)
 
 
 @pytest.mark.parametrize("verb", ["ps", *NEED_A_JOB])

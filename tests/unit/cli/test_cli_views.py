@@ -124,6 +124,9 @@ def test_logs_show_every_line_even_one_without_its_end(call: Call, over: Gridloo
         (["--rank", "7"], "no output of rank 7"),
         (["--attempt", "4"], "has 1 attempt; there is no 4"),
         (["--tail", "-3"], "give a number from 0"),
+        (["--rank", "1.5"], "1.5"),
+        (["--attempt", "1.5"], "1.5"),
+        (["--tail", "0.5"], "0.5"),
     ],
 )
 def test_logs_of_what_is_not_there(call: Call, over: Gridloom, flags: list[str], said: str) -> None:

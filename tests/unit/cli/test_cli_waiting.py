@@ -10,6 +10,7 @@ from tests.world.stage import GRID, job_spec
 
 from gridloom.cli import settings
 from gridloom.cli.lookup import all_jobs
+from gridloom.cli.views import up_to_now
 from gridloom.cli.wiring import Plane
 from gridloom.core.machine import Machine
 from gridloom.model.event import AnyEvent, InventoryChanged, JobSubmitted
@@ -45,7 +46,10 @@ def test_why_tells_what_every_site_lacks(call: Call, journal: SqlJournal) -> Non
     domains = call("why", "second", "--json").json()["reason"]["domains"]
     assert {"a", "b"} <= {one["domain"] for one in domains}
     assert all(one.keys() == {"domain", "code", "sentence", "wanted", "found"} for one in domains)
-    assert call("why", "first").out == "first-222222 is starting\n"
+    first = " ".join(call("why", "first").out.split())
+    assert first.startswith("first-222222 is starting on a/n")
+    assert ": attempt 1, placed at 20" in first
+    assert first.endswith("ago")
 
 
 def test_ps_and_doctor_say_that_nobody_looks_after_the_jobs(
@@ -77,6 +81,44 @@ def test_a_job_that_was_only_handed_in_is_seen(call: Call, journal: SqlJournal) 
     journal.post([JobSubmitted(job_id="third-222222", spec=spec, submitted_s=9e9)])
     assert list(all_jobs(Plane(settings.read())))[-1] == "third-222222"
     assert call("status", "third", "--json").json()["state"] == "queued"
+
+
+def test_doctor_sees_a_job_that_nobody_has_taken_up(call: Call, home: Path) -> None:
+    made = SqlJournal(home / "journal.sqlite")
+    now_s = Plane(settings.read()).clock.now_s()
+    made.post([JobSubmitted(job_id="lost-222222", spec=job_spec(), submitted_s=now_s - 60)])
+    checks = {one["check"]: one for one in call("doctor", "--json").json()["checks"]}
+    assert checks["control plane"]["state"] == "bad"
+    assert checks["control plane"]["found"] == "none, but lost-222222 is queued"
+    assert checks["control plane"]["remedy"] == "gridloom resume lost-222222"
+    assert "no control plane runs" in call("ps").err
+
+
+def test_status_counts_the_present_attempt_as_ps_does(call: Call, journal: SqlJournal) -> None:
+    assert journal.last_seq() == 1
+    plane = Plane(settings.read())
+    job = plane.state().jobs["first-222222"]
+    assert job.attempt is not None
+    later = up_to_now(job, job.attempt.started_s + 3600)
+    assert (later.run_s, later.cost) == (3600.0, job.attempt.placement.price_per_hour)
+    assert up_to_now(plane.state().jobs["second-222222"], 9e9).run_s == 0
+    found = call("status", "first", "--json").json()
+    assert found["run_s"] > 0
+    assert found["summary"]["run_s"] == pytest.approx(found["run_s"], abs=0.001)
+    assert found["summary"]["cost"]["amount"] == pytest.approx(found["cost"], abs=1e-6)
+
+
+@pytest.mark.parametrize("verb", ["stop", "cancel", "resume"])
+def test_a_name_of_several_unfinished_jobs_is_refused(
+    call: Call, journal: SqlJournal, verb: str
+) -> None:
+    spec = job_spec(ranks=8)
+    journal.post([JobSubmitted(job_id="third-222222", spec=spec, submitted_s=9e9)])
+    answer = call(verb, spec.name)
+    assert answer.code == 2
+    for listed in ("first-222222 (starting)", "second-222222 (queued)", "third-222222 (queued)"):
+        assert listed in answer.err
+    assert call("status", spec.name, "--json").json()["job"] == "third-222222"
 
 
 def test_a_view_of_the_journal_catches_up(journal: SqlJournal) -> None:

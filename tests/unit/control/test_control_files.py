@@ -156,3 +156,12 @@ def test_the_end_of_a_job_leaves_summary_report_and_its_part_of_the_journal(tmp_
 def test_a_run_directory_that_somebody_removed_is_not_made_again(tmp_path: Path) -> None:
     close_job(tmp_path, job(JobState.FAILED, []), GRID, MemoryJournal())
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("files", [{"none/x": b""}, {"a": {"path": "\udce9"}}])
+def test_nothing_is_left_of_a_run_directory_that_cannot_be_written(
+    tmp_path: Path, files: dict[str, bytes | object]
+) -> None:
+    with pytest.raises((InputError, UnicodeError)):
+        rundir.create(tmp_path, "job-1", files)
+    assert list(tmp_path.iterdir()) == []

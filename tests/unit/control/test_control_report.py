@@ -159,10 +159,12 @@ def test_rows_for_a_person(changes: dict[str, Any], label: str, text: str) -> No
         ),
         ({"first_step": 1, "last_step": 9, "resumed": True}, "training steps 1 to 9; started over"),
         ({"sentence": "gone", "ended_because": "killed"}, "killed: gone"),
+        ({"first_step": 5, "last_step": 9, "notes": ["odd"]}, "training steps 5 to 9; odd"),
     ],
 )
 def test_an_attempt_in_a_sentence(changes: dict[str, Any], sentence: str) -> None:
-    nothing = {"first_step": None, "last_step": None, "resumed": False, "sentence": None}
+    nothing: dict[str, Any] = {"first_step": None, "last_step": None, "resumed": False}
+    nothing |= {"sentence": None, "notes": []}
     assert attempt_line({**nothing, "ended_because": None, **changes}) == sentence
 
 
@@ -243,3 +245,15 @@ def test_memory_is_that_of_the_option_until_there_is_a_placement() -> None:
 
 if __name__ == "__main__":
     GOLDEN.write_text(page(), encoding="utf-8")
+
+
+def test_an_axis_may_begin_at_zero() -> None:
+    points = {"speed": [(1.0, 50.0), (2.0, 60.0)]}
+    assert ">0</text>" in line_chart(points, title="t", y_label="y", from_zero=True)
+    assert ">0</text>" not in line_chart(points, title="t", y_label="y")
+
+
+def test_the_ranks_of_a_site_are_counted_in_words() -> None:
+    sites = {"a": {"ranks": [0], "nodes": {"n": [0]}}, "b": {"ranks": [1, 2], "nodes": {"m": [0]}}}
+    rows = dict(summary_rows({**finished(), "sites": sites}))
+    assert (rows["site a"], rows["site b"]) == ("rank 0 on n", "ranks 1-2 on m")

@@ -27,6 +27,7 @@ from gridloom.model.event import (
     StepReported,
     StopRequested,
     TaskEnded,
+    TaskReady,
     TaskRefused,
     TaskRunning,
 )
@@ -299,3 +300,33 @@ def test_what_follows_a_cause(code: Why, on: str, state: JobState) -> None:
     bench = Bench(retry=RetryPolicy(on=on))  # type: ignore[arg-type]
     bench.fails(code)
     assert bench.job.state is state
+
+
+# --- where an attempt starts
+
+
+def test_an_attempt_says_where_it_starts() -> None:
+    bench = Bench()
+    bench.step(*bench.runs(A, B))
+    bench.step(CheckpointSaved(**bench.about(A), step=40))
+    bench.fails(Why.KILLED)
+    bench.step(after=10.0)
+    ready = [TaskReady(**bench.about(domain), resumed_step=40) for domain in (A, B)]
+    bench.step(*bench.runs(A, B), *ready)
+    assert (bench.job.attempts[-1].resumed_step, bench.job.attempts[-1].notes) == (40, ())
+    assert bench.job.checkpoint_step == 40
+
+
+def test_a_checkpoint_that_was_passed_over_is_told_once() -> None:
+    bench = Bench()
+    bench.step(*bench.runs(A, B))
+    bench.step(CheckpointSaved(**bench.about(A), step=40))
+    bench.fails(Why.KILLED)
+    bench.step(after=10.0)
+    for domain in (A, B):
+        bench.step(TaskReady(**bench.about(domain), resumed_step=20, notes=("damaged",)))
+    assert bench.job.attempts[-1].notes == (
+        "damaged",
+        "goes on from training step 20, although a checkpoint of step 40 was reported",
+    )
+    assert bench.job.checkpoint_step == 20

@@ -81,13 +81,14 @@ def launch(tmp_path: Path) -> Iterator[Launch]:
         *,
         attempt: int = 1,
         run: str = "run",
+        job: str = "job-1",
         small_files_rank: int = -1,
         started_in: Sequence[Path] = (),
     ) -> Run:
         directory = tmp_path / run
         directory.mkdir(exist_ok=True)
         (directory / "recipe.json").write_bytes(encode(recipe))
-        for rank in ranks(sites, attempt, directory):
+        for rank in ranks(sites, attempt, directory, job):
             variables = [f"{name}={value}" for name, value in rank.environment().items()]
             limit = _no_large_files if rank.rank == small_files_rank else None
             running.append(
@@ -108,13 +109,13 @@ def launch(tmp_path: Path) -> Iterator[Launch]:
             process.communicate()
 
 
-def ranks(sites: Sequence[int], attempt: int, directory: Path) -> list[Rank]:
+def ranks(sites: Sequence[int], attempt: int, directory: Path, job: str = "job-1") -> list[Rank]:
     """Return the ranks of one attempt, one node a site, all of them this machine."""
     port = _free_port()
     world = [(site, local) for site, count in enumerate(sites) for local in range(count)]
     return [
         Rank(
-            job_id="job-1",
+            job_id=job,
             attempt=attempt,
             epoch=attempt,
             rank=number,

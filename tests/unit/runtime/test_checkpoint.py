@@ -5,16 +5,17 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 
+import msgspec
 import pytest
 import torch
 
 from gridloom.base.errors import InputError
-from gridloom.model.recipe import GptShape
+from gridloom.model.recipe import CheckpointPolicy, GptRecipe, GptShape, TextData, Training
 from gridloom.runtime.checkpoint import (
     MANIFEST,
     Checkpoints,
     Manifest,
-    check_same_shape,
+    check_continues,
     read_manifest,
     read_tensors,
     spread,
@@ -22,6 +23,12 @@ from gridloom.runtime.checkpoint import (
 from gridloom.runtime.disk import Disk
 
 SHAPE = GptShape(layers=1, hidden=8, heads=2, kv_heads=1, ffn=8)
+RECIPE = GptRecipe(
+    shape=SHAPE,
+    data=TextData(),
+    training=Training(steps=9, global_batch=4, sequence_length=8),
+    checkpoint=CheckpointPolicy(directory="/c"),
+)
 RANKS = 2
 
 
@@ -92,7 +99,7 @@ def save(
         for rank, share in enumerate(spread(state(value), RANKS))
     ]
     manifest = Manifest(
-        step=step, attempt=attempt, shape=SHAPE, recipe="r", data="d", files=tuple(files)
+        step=step, job="j", attempt=attempt, recipe=RECIPE, data="d", files=tuple(files)
     )
     checkpoints.commit(temporary, manifest)
 
@@ -202,16 +209,28 @@ def test_the_manifest_says_what_the_checkpoint_is(tmp_path: Path) -> None:
     save(tmp_path, 10, 1.0)
     manifest = read_manifest(tmp_path / "step-00000010")
     assert isinstance(manifest, Manifest)
-    assert (manifest.step, manifest.attempt, manifest.shape) == (10, 1, SHAPE)
+    assert (manifest.step, manifest.attempt, manifest.recipe.shape) == (10, 1, SHAPE)
     sizes = {path.name: path.stat().st_size for path in (tmp_path / "step-00000010").glob("shard*")}
     assert {file.name: file.bytes for file in manifest.files} == sizes
 
 
-def test_another_shape_is_refused_by_the_name_of_the_field() -> None:
-    check_same_shape(SHAPE, SHAPE, "here")
-    other = GptShape(layers=1, hidden=16, heads=2, kv_heads=1, ffn=8)
-    with pytest.raises(InputError, match=r"model\.hidden: is 16, the checkpoint here has 8"):
-        check_same_shape(SHAPE, other, "here")
+def test_another_training_is_refused_by_the_name_of_the_field() -> None:
+    saved = Manifest(step=1, job="j", attempt=1, recipe=RECIPE, data="d", files=())
+    longer = msgspec.structs.replace(RECIPE.training, steps=99, learning_rate=1.0)
+    check_continues(saved, msgspec.structs.replace(RECIPE, training=longer), "d", "here")
+    other = msgspec.structs.replace(
+        RECIPE,
+        shape=msgspec.structs.replace(SHAPE, hidden=16),
+        training=msgspec.structs.replace(RECIPE.training, global_batch=8),
+    )
+    with pytest.raises(InputError) as caught:
+        check_continues(saved, other, "e", "here")
+    assert [problem.field for problem in caught.value.problems] == [
+        "model.hidden",
+        "global_batch",
+        "data.text",
+    ]
+    assert "is 16, the checkpoint here has 8" in str(caught.value)
 
 
 def test_tensors_are_spread_by_bytes() -> None:

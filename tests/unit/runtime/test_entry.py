@@ -86,7 +86,7 @@ def test_what_a_run_writes(recipe: GptRecipe, launch: Any) -> None:
     saved = [Path(line.path).name for line in lines if isinstance(line, CheckpointDone)]
     assert saved == ["step-00000002", "step-00000004", "step-00000005"]
     kept = sorted(os.listdir(recipe.checkpoint.directory))
-    assert kept == saved[1:]
+    assert kept == ["in-use.lock", *saved[1:]]
     assert run.lines(1) == []
     assert run.lines(2)[0] == Ready()
     row = run.metrics[3]
@@ -156,7 +156,7 @@ def test_a_damaged_checkpoint_costs_only_the_steps_since_the_one_before(
     assert second.wait() == [EXIT_DONE], second.errors
     ready = [line for line in second.lines() if isinstance(line, Ready)][1]
     assert ready.resumed_step == 6
-    assert "step-00000008: shard-00000.safetensors has" in ready.skipped_checkpoints[0]
+    assert "step-00000008: shard-00000.safetensors has" in ready.notes[0]
     losses = second.losses
     assert furthest(losses[6:8], losses[8:10]) <= 1e-6
     narrower = msgspec.structs.replace(recipe.shape, ffn=16)
@@ -165,7 +165,48 @@ def test_a_damaged_checkpoint_costs_only_the_steps_since_the_one_before(
     failure = other.lines()[-1]
     assert isinstance(failure, Failure)
     assert failure.message.startswith("model.ffn: is 16, the checkpoint")
-    assert "fresh checkpoint directory" in failure.remedy
+    assert failure.remedy == "restore it, or give the job a fresh checkpoint.directory"
+
+
+def test_a_resumed_job_reads_the_same_text_in_the_same_order(
+    recipe: GptRecipe, launch: Any
+) -> None:
+    first = launch(changed(recipe, steps=2))
+    assert first.wait() == [EXIT_DONE], first.errors
+    more = launch(changed(recipe, steps=4, learning_rate=1e-4), job="job-2")
+    assert more.wait() == [EXIT_DONE], more.errors
+    ready = [line for line in more.lines() if isinstance(line, Ready)][1]
+    assert ready == Ready(resumed_step=2, notes=("goes on from training step 2 of job job-1",))
+    text = next(Path(recipe.data.text[0]).iterdir())
+    text.write_text(text.read_text() + "another line\n")
+    other = launch(changed(recipe, steps=6, seed=7))
+    assert other.wait() == [EXIT_CONFIG]
+    message = other.lines()[-1].message
+    assert "seed: is 7, the checkpoint" in message
+    assert "data.text: the text is not what the checkpoint" in message
+
+
+def test_damaged_checkpoints_are_not_started_over_from(recipe: GptRecipe, launch: Any) -> None:
+    first = launch(changed(recipe, steps=2))
+    assert first.wait() == [EXIT_DONE], first.errors
+    (Path(recipe.checkpoint.directory) / "step-00000002" / "manifest.json").unlink()
+    second = launch(changed(recipe, steps=4), attempt=2)
+    assert second.wait() == [EXIT_CONFIG]
+    failure = second.lines()[-1]
+    assert "none of the checkpoints" in failure.message
+    assert "step-00000002 is not complete" in failure.message
+    assert failure.remedy == "restore one, or remove them to start over"
+
+
+def test_two_jobs_do_not_share_a_directory(recipe: GptRecipe, launch: Any) -> None:
+    first = launch(changed(recipe, steps=100_000))
+    while len(first.lines()) < 3:
+        SystemClock().sleep(0.01)
+    second = launch(changed(recipe, steps=4), (1, 1), run="second", job="job-2")
+    assert second.wait() == [EXIT_CONFIG] * 2
+    failure = second.lines()[-1]
+    assert "another job keeps its checkpoints" in failure.message
+    assert failure.remedy == "give each job a directory of its own"
 
 
 def test_a_dead_peer_is_told_in_one_line(recipe: GptRecipe, launch: Any) -> None:
@@ -183,7 +224,7 @@ def test_a_disk_that_is_full_at_one_rank_stops_all_of_them(recipe: GptRecipe, la
     recipe = changed(recipe, steps=4, interval_steps=2)
     first = launch(recipe, (2,), run="first", small_files_rank=1)
     assert first.wait() == [EXIT_IO] * 2, first.errors
-    assert os.listdir(recipe.checkpoint.directory) == []
+    assert os.listdir(recipe.checkpoint.directory) == ["in-use.lock"]
     failure = first.lines()[-1]
     assert isinstance(failure, Failure)
     assert "rank 1: File too large" in failure.message
@@ -210,7 +251,7 @@ def test_a_loss_that_is_no_number_stops_all_and_saves_nothing(
     assert isinstance(failure, Failure)
     assert failure.message.startswith("the loss of step")
     assert "lower optimizer.learning_rate" in failure.remedy
-    assert not Path(recipe.checkpoint.directory).exists()
+    assert os.listdir(recipe.checkpoint.directory) == ["in-use.lock"]
 
 
 def test_data_that_is_missing_is_the_jobs_fault(recipe: GptRecipe, launch: Any) -> None:

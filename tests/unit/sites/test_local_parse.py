@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from gridloom.base.codec import encode
-from gridloom.model.event import CheckpointSaved, StepReported, TaskEnded, TaskRunning
+from gridloom.model.event import CheckpointSaved, StepReported, TaskEnded, TaskReady, TaskRunning
 from gridloom.model.inventory import CPU
 from gridloom.model.life import Outcome
 from gridloom.model.reason import Why
@@ -15,7 +15,7 @@ from gridloom.sites.local import inventory
 from gridloom.sites.local.inventory import discover, kind_of
 from gridloom.sites.local.parse import events
 from gridloom.sites.local.render import supervisor_argv, task_directory
-from gridloom.wire.agent import Alive, CheckpointSeen, Ended, StepSeen, TaskRef
+from gridloom.wire.agent import Alive, CheckpointSeen, Ended, ReadySeen, StepSeen, TaskRef
 
 TASK = TaskRef(job_id="j", attempt=2, epoch=5, site="a", node="n")
 WHO: dict[str, Any] = {"job_id": "j", "attempt": 2, "epoch": 5, "domain": "a/n"}
@@ -35,9 +35,11 @@ END = encode(Ended(seq=9, epoch=5, now_s=0.0, outcome=OUTCOME))
 
 
 def test_the_last_report_of_a_kind_stands_for_all() -> None:
-    lines = [alive(1), step(2, 1), CHECKPOINT, alive(3), step(4, 2), step(5, 7), END]
+    ready = encode(ReadySeen(seq=2, epoch=5, now_s=0.0, resumed_step=4, notes=("why",)))
+    lines = [alive(1), ready, step(2, 1), CHECKPOINT, alive(3), step(4, 2), step(5, 7), END]
     assert events(TASK, lines) == [
         TaskRunning(**WHO),
+        TaskReady(**WHO, resumed_step=4, notes=("why",)),
         StepReported(**WHO, step=7),
         CheckpointSaved(**WHO, step=3),
         TaskEnded(**WHO, outcome=OUTCOME),

@@ -150,6 +150,14 @@ def test_a_place_that_cannot_be_written_is_told(tmp_path: Path) -> None:
         SqlJournal(tmp_path / "directory")
 
 
+def test_a_full_disk_is_told_with_what_helps(journal: SqlJournal, path: Path) -> None:
+    with journal._engine.connect() as connection:  # SQLite then says what it says of a full disk
+        connection.exec_driver_sql("PRAGMA max_page_count=1")
+    with pytest.raises(SiteError, match=r"the disk is full: free space there, then `gridloom res"):
+        journal.post([StopRequested(job_id="j" * 1_000_000)])
+    assert SqlJournal(path).letters() == []
+
+
 @pytest.mark.parametrize("name", ["100%", "what?", "a#b", "a b", "ä", "file:x", ":memory:x"])
 def test_a_path_means_what_it_says(tmp_path: Path, name: str) -> None:
     SqlJournal(tmp_path / name / name).append(record(1), [], None)

@@ -37,6 +37,13 @@ SHELL = [
     "python train.py ~/data",
     "python train.py `date`",
     "python train.py; echo done",
+    "exit 3",
+    "cd src",
+    "export A=1",
+    "source run.sh",
+    ". ./run.sh",
+    "set -e",
+    "ulimit -n 4096",
 ]
 
 

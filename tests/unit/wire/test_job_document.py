@@ -226,6 +226,14 @@ BROKEN: dict[str, tuple[str, list[tuple[int, str, str, str]]]] = {
         [(3, "resources.accelerators", "found `cpu:4x`", "`h100:8`, `h100:8+` or `h100:4-16`")],
     ),
     "no accelerators": (
+        HEAD.replace("cpu:4", f"cpu:{'9' * 22}"),
+        [(3, "resources.accelerators", f"`cpu:{'9' * 22}`: the count is too large", "at most 9")],
+    ),
+    "NUL in run": (
+        HEAD.replace("python t.py", '"a\\0b"'),
+        [(2, "run", "holds a NUL", "remove")],
+    ),
+    "no device": (
         HEAD.replace("cpu:4", "cpu:0"),
         [(3, "resources.accelerators", "found `cpu:0`: no device", "at least 1")],
     ),

@@ -137,8 +137,8 @@ def test_a_variable_that_is_malformed_is_refused(name: str, value: str) -> None:
     [
         (b'{"kind": "ready"}', Ready()),
         (
-            b'{"kind": "ready", "resumed_step": 5, "skipped_checkpoints": ["torn"]}',
-            Ready(resumed_step=5, skipped_checkpoints=("torn",)),
+            b'{"kind": "ready", "resumed_step": 5, "notes": ["torn"]}',
+            Ready(resumed_step=5, notes=("torn",)),
         ),
         (b'{"kind": "step", "step": 3}', StepDone(step=3)),
         (

@@ -62,6 +62,16 @@ BROKEN = {
         " one column",
     ),
     "at sign": (b"a: @x", "f:1: a value cannot begin with this character; put the value in quotes"),
+    "tab in the middle": (
+        b"a: 1\nb:\n  c: \t@x\nd: \t- 1",
+        "f:3: a tab stands where YAML allows spaces only; use spaces, or put a value that begins"
+        " with a tab in quotes",
+    ),
+    "tab before a value": (
+        b"a: [\t1,\n\t@]",
+        "f:1: a tab stands where YAML allows spaces only; use spaces, or put a value that begins"
+        " with a tab in quotes",
+    ),
     "star": (b"a: *", "f:1: a value cannot begin with `*` or `&`; put the value in quotes"),
     "escape": (b'a: "\\q"', "f:1: a backslash begins no known escape; use single quotes"),
     "other syntax": (
@@ -105,7 +115,7 @@ BROKEN = {
     "alias of nothing": (b"a: *x", "f:1: the alias `*x` has no anchor; write `&x` before it"),
     "too large": (
         b"#" * (SIZE_MAX_BYTES + 1),
-        "f: the file has 1,048,577 bytes; the limit is 1 MiB",
+        "f: the file is larger than 1 MiB; make it smaller",
     ),
     "too many": (
         b"a: [" + b"1," * 100_001 + b"]",

@@ -5,9 +5,27 @@ from typing import TypedDict
 
 import msgspec
 
-from gridloom.model.event import AnyEvent, CheckpointSaved, StepReported, TaskEnded, TaskRunning
+from gridloom.model.event import (
+    AnyEvent,
+    CheckpointSaved,
+    StepReported,
+    TaskEnded,
+    TaskReady,
+    TaskRunning,
+)
 from gridloom.model.life import Outcome
-from gridloom.wire.agent import REPORTS, Alive, AnyReport, CheckpointSeen, Ended, StepSeen, TaskRef
+from gridloom.wire.agent import (
+    REPORTS,
+    Alive,
+    AnyReport,
+    CheckpointSeen,
+    Ended,
+    ReadySeen,
+    StepSeen,
+    TaskRef,
+)
+
+_IN_ORDER = (Alive, ReadySeen, StepSeen, CheckpointSeen, Ended)
 
 
 class _Who(TypedDict):
@@ -31,7 +49,7 @@ def events(task: TaskRef, lines: Iterable[bytes]) -> list[AnyEvent]:
             continue
         if report.epoch == task.epoch:
             latest[type(report)] = _event(task, report)
-    return [latest[kind] for kind in (Alive, StepSeen, CheckpointSeen, Ended) if kind in latest]
+    return [latest[kind] for kind in _IN_ORDER if kind in latest]
 
 
 def ended(task: TaskRef, outcome: Outcome) -> TaskEnded:
@@ -44,6 +62,8 @@ def _event(task: TaskRef, report: AnyReport) -> AnyEvent:
     match report:
         case Alive():
             return TaskRunning(**who)
+        case ReadySeen():
+            return TaskReady(**who, resumed_step=report.resumed_step, notes=report.notes)
         case StepSeen():
             return StepReported(**who, step=report.step)
         case CheckpointSeen():

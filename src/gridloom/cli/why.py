@@ -30,6 +30,6 @@ def why(job: JobName, /, *, json: Json = False) -> int:
         for refusal in found.reason.refusals
     ]
     if rows:
-        columns = ("domain", "first rule that failed", "found", "because")
+        columns = ("domain", "first rule that failed", "found of wanted", "because")
         console().print(table(columns, rows, spare=("found",)))
     return 0

@@ -31,5 +31,5 @@ def why(job: JobName, /, *, json: Json = False) -> int:
     ]
     if rows:
         columns = ("domain", "first rule that failed", "found of wanted", "because")
-        console().print(table(columns, rows, spare=("found",)))
+        console().print(table(columns, rows, spare=("found of wanted",)))
     return 0

@@ -31,6 +31,10 @@ setup: $(READY)
 
 $(READY): pyproject.toml constraints.txt
 	@test -n "$(PYTHON)" || { echo "gridloom needs Python 3.11 or newer: none was found"; exit 2; }
+ifdef SYSTEM_TORCH
+	@$(PYTHON) -c 'import torch' 2>/dev/null || \
+		{ echo "SYSTEM_TORCH=1: $(PYTHON) has no torch; name another with PYTHON=..."; exit 2; }
+endif
 	@echo "setting up $(VENV) with $$($(PYTHON) --version); this takes about a minute"
 	@$(PYTHON) -m venv --clear $(VENV_FLAGS) $(VENV)
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check \

@@ -104,7 +104,8 @@ def test_damaged_checkpoint_is_told_and_passed_over(
     assert len(notes) == 2
     assert f"{newest.name}: shard-00001.safetensors has" in notes[0]
     assert "although a checkpoint of step" in notes[1]
-    second = events[-1]["attempts"][1]
-    assert second["notes"] == notes
-    assert second["resumed_step"] == int(older.name.removeprefix("step-"))
+    # On a machine whose disk stalls, a lease may lapse and yet another attempt be needed
+    resumed = next(attempt for attempt in events[-1]["attempts"] if attempt["notes"])
+    assert resumed["notes"] == notes
+    assert resumed["resumed_step"] == int(older.name.removeprefix("step-"))
     assert stage.losses(job) == pytest.approx(undisturbed, abs=1e-6)

@@ -85,7 +85,8 @@ def test_a_submitted_job_is_run_in_the_background_which_then_goes_away(gridloom:
     found = answer.json()
     assert (found["event"], found["name"]) == ("submitted", "job")
     gridloom.wait_for_state(found["job"], "succeeded")
-    assert (gridloom.home / "runs" / found["job"] / "summary.json").is_file()
+    summary = gridloom.home / "runs" / found["job"] / "summary.json"
+    gridloom.wait(summary.is_file, "the summary")
     gridloom.wait(lambda: not gridloom.led(), "the background control plane to go away")
     assert (gridloom.home / "control.log").read_text() == ""
 

@@ -351,3 +351,24 @@ def test_letters_of_others_and_our_own_are_seen_at_once(journal: SqlJournal, pat
     letters = journal.letters()
     other.append(record(1), letters, None)
     assert journal.letters() == other.letters() == []
+
+
+def test_only_what_a_power_cut_must_not_undo_waits_for_the_disk(journal: SqlJournal) -> None:
+    def waits() -> bool:
+        with journal._engine.connect() as connection:
+            return bool(connection.exec_driver_sql("PRAGMA synchronous").scalar_one() == 2)
+
+    step = StepReported(job_id="j", attempt=1, epoch=1, domain="a/n", step=1)
+    stop = StopRequested(job_id="j")
+    journal.append(record(1, events=(step,)), [], None)
+    assert not waits()
+    journal.append(record(2, events=(step, stop)), [], None)
+    assert waits()
+    journal.append(record(3, RENEW, events=(step,)), [], None)
+    assert not waits()
+    journal.post([stop])
+    assert waits()
+    journal.append(record(4, events=(step, stop)), journal.letters(), None)
+    assert waits()
+    journal.done([1])
+    assert not waits()

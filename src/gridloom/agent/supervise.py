@@ -1,6 +1,5 @@
 """Supervises one task: starts its ranks, keeps its lease, passes on what they say, and ends it."""
 
-import errno
 import os
 import signal
 import sys
@@ -15,7 +14,7 @@ from gridloom.agent.verdict import RankExit, plain, verdict
 from gridloom.base.clock import Clock
 from gridloom.base.codec import decode
 from gridloom.base.errors import SiteError
-from gridloom.base.files import LineTail
+from gridloom.base.files import EXHAUSTED, LineTail
 from gridloom.model.inventory import CPU
 from gridloom.model.life import Outcome
 from gridloom.model.reason import Why
@@ -46,7 +45,6 @@ _REPORT_BYTES = 1 << 20
 _LAST_WORDS_BYTES = 4096
 _NOTES_MAX = 20
 _ACTIVE = ("VIRTUAL_ENV", "CONDA_PREFIX")
-_EXHAUSTED = (errno.EAGAIN, errno.ENOMEM, errno.EMFILE, errno.ENFILE)
 
 
 class Processes(Protocol):
@@ -352,7 +350,7 @@ def cannot_start(
     what = str(error)
     if isinstance(error, OSError):
         what = f"{error.strerror}: {error.filename or order.argv[0]}"
-        if error.errno in _EXHAUSTED:
+        if error.errno in EXHAUSTED:
             code, remedy = Why.REFUSED, "raise the limits of the node on processes, files or memory"
         elif str(error.filename) == rank_order.log_file:
             code, remedy = Why.IO, "make the run directory writable, or free space there"

@@ -12,6 +12,9 @@ LINE_BYTES_MAX = 1 << 20
 FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
 """What the system says when there is no room left."""
 
+EXHAUSTED = frozenset({errno.EAGAIN, errno.ENOMEM, errno.EMFILE, errno.ENFILE})
+"""What it says when it has no more processes, memory or open files to give just now."""
+
 _FREE_BYTES_MIN = 1 << 20
 """With less than this a database cannot go on, whatever else it says."""
 

@@ -75,7 +75,7 @@ def _missed(job: "Job", now_s: float) -> bool:
 
 def _row(job: "Job", progress: "Progress", now_s: float) -> tuple[str, ...]:
     from gridloom.base.units import format_duration
-    from gridloom.cli.views import left_text, running_s, speed_text, step_text
+    from gridloom.cli.views import left_text, speed_text, step_text, up_to_now
     from gridloom.model.life import HOLDING
 
     under_way = job.state in HOLDING
@@ -89,5 +89,5 @@ def _row(job: "Job", progress: "Progress", now_s: float) -> tuple[str, ...]:
         step_text(progress),
         speed_text(progress) if under_way else "-",
         left_text(progress) if under_way else "-",
-        format_duration(job.run_s + running_s(job, now_s)),
+        format_duration(up_to_now(job, now_s).run_s),
     )

@@ -10,6 +10,7 @@ from gridloom.base.units import format_count, format_duration
 from gridloom.cli.wiring import Plane
 from gridloom.control import rundir
 from gridloom.control.progress import Progress, ProgressMeter
+from gridloom.core.budget import used
 from gridloom.model.life import HOLDING, Job
 from gridloom.model.reason import Reason
 
@@ -54,11 +55,10 @@ def job_json(job: Job, progress: Progress, now_s: float) -> dict[str, Any]:
 
 def up_to_now(job: Job, now_s: float) -> Job:
     """Return the job with the time and the cost of its present attempt added to its own."""
-    seconds = running_s(job, now_s)
-    if job.attempt is None or not seconds:
+    if job.attempt is None:
         return job
-    cost = seconds / 3600 * job.attempt.placement.price_per_hour
-    return msgspec.structs.replace(job, run_s=job.run_s + seconds, cost=job.cost + cost)
+    run_s, cost = used(job, max(now_s, job.attempt.started_s))  # our clock may lag behind
+    return msgspec.structs.replace(job, run_s=run_s, cost=cost)
 
 
 def reason_json(reason: Reason | None) -> dict[str, Any] | None:

@@ -163,8 +163,11 @@ def test_to_look_whether_a_supervisor_lives_does_not_keep_it_from_starting(
 
 
 def lock_is_open(pid: int, place: Path) -> bool:
-    fds = Path(f"/proc/{pid}/fd")
-    return str(place / LOCK_FILE) in {os.readlink(fd) for fd in fds.iterdir()}
+    found = set()
+    for fd in Path(f"/proc/{pid}/fd").iterdir():
+        with contextlib.suppress(FileNotFoundError):  # closed since it was listed
+            found.add(os.readlink(fd))
+    return str(place / LOCK_FILE) in found
 
 
 def test_a_relative_directory_of_runs_means_ours_and_not_the_supervisors(

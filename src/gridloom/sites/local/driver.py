@@ -1,7 +1,6 @@
 """The driver of sites on this machine."""
 
 import contextlib
-import errno
 import zlib
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -9,6 +8,7 @@ from pathlib import Path
 from gridloom.base.clock import Clock
 from gridloom.base.codec import encode
 from gridloom.base.errors import SiteError
+from gridloom.base.files import EXHAUSTED
 from gridloom.model.event import AnyEvent, TaskEnded
 from gridloom.model.life import Outcome
 from gridloom.model.reason import Reason, Why
@@ -24,7 +24,6 @@ from gridloom.wire.agent import (
     TaskRef,
 )
 
-_EXHAUSTED = (errno.EAGAIN, errno.ENOMEM, errno.EMFILE, errno.ENFILE)
 _START_S = 15.0
 """How long a supervisor may take from its start to its first report."""
 
@@ -152,7 +151,7 @@ class LocalDriver:
 
 def _refusal(error: OSError, directory: Path) -> Reason:
     sentence = f"the task cannot be started: {error.strerror}: {error.filename or directory}"
-    if error.errno in _EXHAUSTED:  # it may be better soon
+    if error.errno in EXHAUSTED:  # it may be better soon
         remedy = "raise the limits of this machine on processes, files or memory"
         return Reason(code=Why.REFUSED, sentence=sentence, remedy=remedy)
     remedy = "make the run directory writable, or free space there"

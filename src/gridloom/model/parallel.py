@@ -1,4 +1,4 @@
-"""How a model is cut: degrees along the axes of the device mesh, and the sync between sites."""
+"""How a model is cut: degrees along the mesh axes, memory measures, and the sync between sites."""
 
 from typing import Literal
 
@@ -7,9 +7,42 @@ import msgspec
 Sync = Literal["every_step"]
 """How replica groups at different sites keep one model: gradients averaged at every step."""
 
+Schedule = Literal["1f1b", "interleaved", "zero_bubble"]
+"""Order of micro-batches in a pipeline."""
 
-class ParallelPlan(msgspec.Struct, frozen=True, kw_only=True):
-    """Degrees along the mesh axes; their product with ``data`` is the world size.
+Recompute = Literal["none", "selective", "full"]
+"""Which activations are computed again in the backward: none, attention's core, whole layers."""
+
+Precision = Literal["fp32", "fp16", "bf16", "fp8"]
+"""Number format of the matrix products; fp8 keeps bf16 everywhere else."""
+
+Optimizer = Literal["adamw", "adamw_8bit", "adafactor", "lamb", "muon", "sgd"]
+"""The update rule, for the state that it keeps."""
+
+Offload = Literal["optimizer", "gradients", "parameters", "activations"]
+"""What may live in the memory of the host."""
+
+
+class SiteSync(msgspec.Struct, frozen=True, kw_only=True):
+    """What replica groups at different sites exchange, and how often.
+
+    Attributes:
+        kind: ``every_step``: gradients, hierarchically, at every training step; ``accumulated``:
+            the same, once in ``every`` steps; ``outer``: pseudo-gradients, once in ``every``.
+        every: Training steps from one exchange to the next.
+        bits: Of one number on the way; below 16 it is compressed.
+    """
+
+    kind: Literal["every_step", "accumulated", "outer"] = "every_step"
+    every: int = 1
+    bits: int = 32
+
+
+class ParallelPlan(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Degrees along the mesh axes and the memory measures with them.
+
+    The product of ``tensor``, ``pipeline``, ``context`` and ``data`` is the world size; ``expert``
+    and ``expert_tensor`` are folded into ``tensor x context x data`` and add no ranks.
 
     Attributes:
         tensor: Ranks that share each matrix; they sit in one node.
@@ -17,6 +50,25 @@ class ParallelPlan(msgspec.Struct, frozen=True, kw_only=True):
         context: Ranks that share each sequence.
         data: Copies of the model.
         sync: How copies at different sites stay one model.
+        expert: Ranks over which a layer's experts are spread.
+        expert_tensor: Ranks that share each expert; ``tensor`` when 0 and ``expert`` is 1, else 1.
+        sequence_parallel: Tensor ranks also share the tokens between matrix products.
+        schedule: Order of micro-batches in the pipeline.
+        virtual_stages: Chunks of layers a stage holds, with the interleaved schedule.
+        stage_layers: Layers of each stage, when they are uneven; empty for an even cut.
+        zero: What data ranks shard: 0 nothing, 1 optimizer, 2 gradients too, 3 parameters too.
+        shard: Ranks of one shard group; 0 for all of ``data x context`` (HSDP otherwise).
+        micro_batch: Sequences that a rank takes through the model at once; 0 for all its share.
+        recompute: Which activations are computed again.
+        recompute_layers: Layers a stage that ``full`` covers; 0 for all of them.
+        flash_attention: Attention's scores are never stored.
+        precision: Number format of matrix products.
+        optimizer: The update rule.
+        offload: What lives in the memory of the host.
+        overlap_gradients: Gradients are reduced behind the backward.
+        overlap_parameters: Sharded parameters are gathered behind the forward.
+        overlap_tensor: Tensor-parallel collectives run behind the matrix products beside them.
+        site_sync: What is exchanged between sites.
     """
 
     tensor: int = 1
@@ -24,6 +76,25 @@ class ParallelPlan(msgspec.Struct, frozen=True, kw_only=True):
     context: int = 1
     data: int = 1
     sync: Sync = "every_step"
+    expert: int = 1
+    expert_tensor: int = 0
+    sequence_parallel: bool = False
+    schedule: Schedule = "1f1b"
+    virtual_stages: int = 1
+    stage_layers: tuple[int, ...] = ()
+    zero: Literal[0, 1, 2, 3] = 0
+    shard: int = 0
+    micro_batch: int = 0
+    recompute: Recompute = "none"
+    recompute_layers: int = 0
+    flash_attention: bool = True
+    precision: Precision = "bf16"
+    optimizer: Optimizer = "adamw"
+    offload: tuple[Offload, ...] = ()
+    overlap_gradients: bool = True
+    overlap_parameters: bool = True
+    overlap_tensor: bool = False
+    site_sync: SiteSync = SiteSync()
 
     @property
     def replica_ranks(self) -> int:

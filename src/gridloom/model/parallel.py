@@ -10,11 +10,17 @@ Sync = Literal["every_step"]
 Schedule = Literal["1f1b", "interleaved", "zero_bubble"]
 """Order of micro-batches in a pipeline."""
 
-Recompute = Literal["none", "selective", "full"]
-"""Which activations are computed again in the backward: none, attention's core, whole layers."""
+Recompute = Literal["none", "selective", "operators", "full"]
+"""Which activations are computed again in the backward: none, attention's core, every operator but
+attention and every second matrix product, whole layers."""
 
-Precision = Literal["fp32", "fp16", "bf16", "fp8"]
-"""Number format of the matrix products; fp8 keeps bf16 everywhere else."""
+Loss = Literal["copies", "in_place", "fused", "chunked"]
+"""How the cross-entropy holds the logits: in fp32 copies, in one fp32 copy used again, never in
+fp32, or in copies of a part of the tokens at a time."""
+
+Precision = Literal["fp32", "fp16", "bf16", "bf16_pure", "fp8", "fp8_rowwise"]
+"""Number format of the matrix products; bf16_pure has weights and moments in bf16 alone, without
+an fp32 copy; fp8 keeps bf16 everywhere else, with one scale a tensor or block, or one a row."""
 
 Optimizer = Literal["adamw", "adamw_8bit", "adafactor", "lamb", "muon", "sgd"]
 """The update rule, for the state that it keeps."""
@@ -58,10 +64,14 @@ class ParallelPlan(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
         stage_layers: Layers of each stage, when they are uneven; empty for an even cut.
         zero: What data ranks shard: 0 nothing, 1 optimizer, 2 gradients too, 3 parameters too.
         shard: Ranks of one shard group; 0 for all of ``data x context`` (HSDP otherwise).
+        gather_unit: What ZeRO-3 gathers at a time: a layer, or one parameter tensor.
         micro_batch: Sequences that a rank takes through the model at once; 0 for all its share.
         recompute: Which activations are computed again.
         recompute_layers: Layers a stage that ``full`` covers; 0 for all of them.
         flash_attention: Attention's scores are never stored.
+        native_attention: Fused attention written for this generation of devices (cuDNN,
+            FlashAttention-3 on Hopper), not for the one before.
+        fused: Element-wise kernels are fused, by a compiler or by hand.
         precision: Number format of matrix products.
         optimizer: The update rule.
         offload: What lives in the memory of the host.
@@ -69,6 +79,10 @@ class ParallelPlan(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
         overlap_parameters: Sharded parameters are gathered behind the forward.
         overlap_tensor: Tensor-parallel collectives run behind the matrix products beside them.
         site_sync: What is exchanged between sites.
+        gradient_bytes: A parameter's, in the buffer where gradients are summed; 0 for the usual:
+            as the weights, but 4 beside bf16 weights below ZeRO-3.
+        loss: How the cross-entropy holds the logits.
+        dropout: Masks of dropout are kept.
     """
 
     tensor: int = 1
@@ -84,10 +98,13 @@ class ParallelPlan(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     stage_layers: tuple[int, ...] = ()
     zero: Literal[0, 1, 2, 3] = 0
     shard: int = 0
+    gather_unit: Literal["layer", "tensor"] = "layer"
     micro_batch: int = 0
     recompute: Recompute = "none"
     recompute_layers: int = 0
     flash_attention: bool = True
+    native_attention: bool = True
+    fused: bool = True
     precision: Precision = "bf16"
     optimizer: Optimizer = "adamw"
     offload: tuple[Offload, ...] = ()
@@ -95,6 +112,9 @@ class ParallelPlan(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     overlap_parameters: bool = True
     overlap_tensor: bool = False
     site_sync: SiteSync = SiteSync()
+    gradient_bytes: int = 0
+    loss: Loss = "copies"
+    dropout: bool = False
 
     @property
     def replica_ranks(self) -> int:

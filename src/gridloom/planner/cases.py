@@ -49,6 +49,21 @@ class ModelColumns:
     expert_layers: Column
     capacity_factor: Column
     prediction_layers: Column
+    positions: Column = 0
+    """Rows of a learned table of positions; this and the columns below complete the count."""
+    norm_bias: Column = 0
+    norms_per_layer: Column = 2
+    qk_norm_head: Column = 0
+    """1 with one scale of a head's size for queries and one for keys."""
+    qk_norm_all: Column = 0
+    """1 with a scale for the whole projection of queries and of keys."""
+    embedding_norm: Column = 0
+    qkv_bias: Column = 0
+    output_bias: Column = 0
+    ffn_bias: Column = 0
+    head_bias: Column = 0
+    shared_gate: Column = 0
+    router_bias: Column = 0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -80,6 +95,13 @@ class PlanColumns:
     recompute_layers: Column
     """Layers a stage that full recomputation covers; 0 for all of them."""
     flash_attention: Column
+    native_attention: Column
+    fused: Column
+    """1 when element-wise kernels are fused, by a compiler or by hand."""
+    row_scales: Column
+    """1 for 8-bit products with a scale for each row."""
+    gather_by_tensor: Column
+    """1 when ZeRO-3 gathers parameter by parameter, not layer by layer."""
     matrix_bits: Column
     """32, 16 or 8: of the operands of matrix products."""
     weight_bits: Column
@@ -102,6 +124,12 @@ class PlanColumns:
     sync_every: Column
     """Training steps from one exchange between sites to the next."""
     sync_bits: Column
+    gradient_bytes: Column = 0
+    """Of a parameter's summed gradient; 0 for the usual (`memory.usual_gradient_bytes`)."""
+    logit_bytes: Column = 14
+    """Held for each logit at the loss: see `LOGIT_BYTES`."""
+    dropout: Column = 0
+    recompute_operators: Column = 0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -128,11 +156,15 @@ class MachineColumns:
     """To the memory of the host."""
     sharp: Column
     """1 when switches of the scale-up domain reduce (NVLink SHARP)."""
+    units: Column
+    """Multiprocessors that share the tiles of a product; 0 when tiles do not matter."""
     sites: Column
     """Sites over which the copies of the model are spread."""
     wan_bytes_per_s: Column
     """Of one site to another; 0 with one site."""
     wan_latency_s: Column
+    context_bytes: Column = 1e9
+    """Taken by the runtime's context and its loaded kernels, which no allocator counts."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -211,10 +243,22 @@ def model_columns(model: Transformer) -> ModelColumns:
         expert_layers=model.expert_layers,
         capacity_factor=experts.capacity_factor if experts else 0,
         prediction_layers=model.prediction_layers,
+        positions=model.positions,
+        norm_bias=int(model.norm_bias),
+        norms_per_layer=model.norms_per_layer,
+        qk_norm_head=int(model.qk_norm == "head"),
+        qk_norm_all=int(model.qk_norm == "all"),
+        embedding_norm=int(model.embedding_norm),
+        qkv_bias=int(model.qkv_bias),
+        output_bias=int(model.output_bias),
+        ffn_bias=int(model.ffn_bias),
+        head_bias=int(model.head_bias),
+        shared_gate=int(experts.shared_gate) if experts else 0,
+        router_bias=int(experts.router_bias) if experts else 0,
     )
 
 
-_MATRIX_BITS = {"fp32": 32, "fp16": 16, "bf16": 16, "fp8": 8}
+_MATRIX_BITS = {"fp32": 32, "fp16": 16, "bf16": 16, "fp8": 8, "fp8_rowwise": 8, "bf16_pure": 16}
 
 _MOMENT_BYTES = {
     "adamw": 8.0,
@@ -225,6 +269,16 @@ _MOMENT_BYTES = {
     "sgd": 4.0,
 }
 
+LOGIT_BYTES = {"copies": 14.0, "in_place": 6.0, "fused": 4.0, "chunked": 2.0}
+"""Bytes a logit at the peak of the loss, by kernel, with logits of two bytes.
+
+``copies``: the logits, then in fp32 their copy or log-softmax, the gradient of that and one more
+(``torch.nn.functional.cross_entropy`` on ``logits.float()``, and Megatron-Core's jit-fused loss);
+``in_place``: one fp32 copy that becomes the softmax and then its gradient (Megatron-Core's
+``vocab_parallel_cross_entropy``); ``fused``: the logits and their gradient in two bytes each
+(compiled, Transformer Engine's); ``chunked``: an eighth of the tokens at a time, with copies.
+"""
+
 MUON_ITERATIONS = 5
 """Newton-Schulz iterations of Muon (Jordan et al., 2024)."""
 
@@ -233,6 +287,7 @@ def plan_columns(plan: ParallelPlan) -> PlanColumns:
     """Return ``plan`` in numbers; its micro-batch must be stated."""
     stages = plan.stage_layers
     expert_tensor = plan.expert_tensor or (plan.tensor if plan.expert == 1 else 1)
+    pure = plan.precision == "bf16_pure"
     return PlanColumns(
         tensor=plan.tensor,
         pipeline=plan.pipeline,
@@ -253,11 +308,15 @@ def plan_columns(plan: ParallelPlan) -> PlanColumns:
         recompute_full=int(plan.recompute == "full"),
         recompute_layers=plan.recompute_layers,
         flash_attention=int(plan.flash_attention),
+        native_attention=int(plan.native_attention),
+        fused=int(plan.fused),
+        row_scales=int(plan.precision == "fp8_rowwise"),
+        gather_by_tensor=int(plan.gather_unit == "tensor"),
         matrix_bits=_MATRIX_BITS[plan.precision],
         weight_bits=32 if plan.precision == "fp32" else 16,
-        half_bfloat=int(plan.precision in {"bf16", "fp8"}),
-        moment_bytes=_MOMENT_BYTES[plan.optimizer],
-        master_bytes=0 if plan.precision == "fp32" else 4,
+        half_bfloat=int(plan.precision not in {"fp32", "fp16"}),
+        moment_bytes=_MOMENT_BYTES[plan.optimizer] / (2 if pure else 1),
+        master_bytes=0 if pure or plan.precision == "fp32" else 4,
         update_flops=6 * MUON_ITERATIONS if plan.optimizer == "muon" else 0,
         offload_optimizer=int("optimizer" in plan.offload),
         offload_gradients=int("gradients" in plan.offload),
@@ -268,6 +327,10 @@ def plan_columns(plan: ParallelPlan) -> PlanColumns:
         overlap_tensor=int(plan.overlap_tensor),
         sync_every=plan.site_sync.every,
         sync_bits=plan.site_sync.bits,
+        gradient_bytes=plan.gradient_bytes,
+        logit_bytes=LOGIT_BYTES[plan.loss],
+        dropout=int(plan.dropout),
+        recompute_operators=int(plan.recompute == "operators"),
     )
 
 

@@ -23,6 +23,7 @@ class AcceleratorType(msgspec.Struct, frozen=True, kw_only=True):
         host_bytes_per_s: One device to the host's memory, one direction.
         power_w: Thermal design power.
         sharp: Switches of the scale-up domain reduce (NVLink SHARP).
+        units: Multiprocessors that share the tiles of a product; 0 when tiles do not matter.
     """
 
     name: str
@@ -39,6 +40,7 @@ class AcceleratorType(msgspec.Struct, frozen=True, kw_only=True):
     host_bytes_per_s: float = 25e9
     power_w: float = 0.0
     sharp: bool = False
+    units: int = 0
 
 
 class Fabric(msgspec.Struct, frozen=True, kw_only=True):
@@ -80,6 +82,7 @@ def machine_columns(accelerator: AcceleratorType, fabric: Fabric) -> MachineColu
         spine_share=fabric.spine_share,
         host_bytes_per_s=accelerator.host_bytes_per_s,
         sharp=int(accelerator.sharp),
+        units=accelerator.units,
         sites=fabric.sites,
         wan_bytes_per_s=fabric.wan_bytes_per_s,
         wan_latency_s=fabric.wan_latency_s,

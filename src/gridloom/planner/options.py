@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from gridloom.model.inventory import Inventory, Site
 from gridloom.model.parallel import ParallelPlan
 from gridloom.model.spec import Option, ShapeRequest
-from gridloom.planner.memory import memory_bytes
+from gridloom.planner.recipe_memory import memory_bytes
 
 OPTIONS_MAX = 64
 """No more shapes than this are offered: the largest ones."""

@@ -7,7 +7,7 @@ import pytest
 from gridloom.model.inventory import Inventory, Node, Site
 from gridloom.model.recipe import GptShape, Training
 from gridloom.model.spec import ShapeRequest
-from gridloom.planner.memory import memory_bytes
+from gridloom.planner.recipe_memory import memory_bytes
 from gridloom.planner.options import OPTIONS_MAX, options
 
 SHAPE = GptShape(layers=2, hidden=64, heads=4, kv_heads=2, ffn=192)

@@ -4,7 +4,7 @@ import msgspec
 import pytest
 
 from gridloom.model.recipe import GptShape, Training
-from gridloom.planner.memory import memory, memory_bytes, micro_batch
+from gridloom.planner.recipe_memory import memory, memory_bytes, micro_batch
 from gridloom.planner.shape import parameter_count
 
 SHAPE = GptShape(layers=3, hidden=64, heads=4, kv_heads=2, ffn=192)

@@ -1,0 +1,1 @@
+"""Models by name and by number: presets, Hugging Face configurations, exact parameter counts."""

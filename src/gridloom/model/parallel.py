@@ -22,7 +22,7 @@ Precision = Literal["fp32", "fp16", "bf16", "bf16_pure", "fp8", "fp8_rowwise"]
 """Number format of the matrix products; bf16_pure has weights and moments in bf16 alone, without
 an fp32 copy; fp8 keeps bf16 everywhere else, with one scale a tensor or block, or one a row."""
 
-Optimizer = Literal["adamw", "adamw_8bit", "adafactor", "lamb", "muon", "sgd"]
+Optimizer = Literal["adamw", "adamw_16bit", "adamw_8bit", "adafactor", "lamb", "muon", "sgd"]
 """The update rule, for the state that it keeps."""
 
 Offload = Literal["optimizer", "gradients", "parameters", "activations"]
@@ -72,6 +72,8 @@ class ParallelPlan(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
         native_attention: Fused attention written for this generation of devices (cuDNN,
             FlashAttention-3 on Hopper), not for the one before.
         fused: Element-wise kernels are fused, by a compiler or by hand.
+        blocking_launches: The host waits for each kernel before it launches the next, as when
+            debugging (CUDA_LAUNCH_BLOCKING).
         precision: Number format of matrix products.
         optimizer: The update rule.
         offload: What lives in the memory of the host.
@@ -105,6 +107,7 @@ class ParallelPlan(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     flash_attention: bool = True
     native_attention: bool = True
     fused: bool = True
+    blocking_launches: bool = False
     precision: Precision = "bf16"
     optimizer: Optimizer = "adamw"
     offload: tuple[Offload, ...] = ()

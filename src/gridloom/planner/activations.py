@@ -162,8 +162,8 @@ def _attention_width(cases: Cases) -> Column:
     width = number_bytes(cases)
     query, key = model.heads * model.head_size, model.kv_heads * model.head_size
     normed = model.qk_norm_head + model.qk_norm_all
-    # Eager attention copies keys and values to every query head, and its output to one row a token.
-    eager = (1 - plan.fused) * (2 * (query - key) + query)
+    # Eager attention copies keys and values to every query head.
+    eager = (1 - plan.fused) * 2 * (query - key)
     projected = 2 * query + 2 * key + normed * (query + key) + eager
     split = model.heads * (2 * (model.nope_size + model.rope_size) + 2 * model.value_size)
     up = model.heads * model.nope_size

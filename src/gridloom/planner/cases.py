@@ -98,6 +98,7 @@ class PlanColumns:
     native_attention: Column
     fused: Column
     """1 when element-wise kernels are fused, by a compiler or by hand."""
+    blocking_launches: Column
     row_scales: Column
     """1 for 8-bit products with a scale for each row."""
     gather_by_tensor: Column
@@ -262,6 +263,7 @@ _MATRIX_BITS = {"fp32": 32, "fp16": 16, "bf16": 16, "fp8": 8, "fp8_rowwise": 8, 
 
 _MOMENT_BYTES = {
     "adamw": 8.0,
+    "adamw_16bit": 4.0,  # both moments in bf16 beside an fp32 master (Megatron's precision-aware)
     "adamw_8bit": 2.03125,  # two bytes and two fp32 scales a block of 256 (Dettmers et al., 2022)
     "adafactor": 0.0,  # one row and one column of fp32 a matrix: nothing beside the matrix
     "lamb": 8.0,
@@ -310,6 +312,7 @@ def plan_columns(plan: ParallelPlan) -> PlanColumns:
         flash_attention=int(plan.flash_attention),
         native_attention=int(plan.native_attention),
         fused=int(plan.fused),
+        blocking_launches=int(plan.blocking_launches),
         row_scales=int(plan.precision == "fp8_rowwise"),
         gather_by_tensor=int(plan.gather_unit == "tensor"),
         matrix_bits=_MATRIX_BITS[plan.precision],

@@ -30,7 +30,7 @@ _ROWS = (
     ("h200", "H200-SXM-141", "h100", 494.5, 989, 1979, 141, 4.8, 8, 450, 50, 55, 700, True, 132),
     ("gh200", "GH200-96", "h100", 494.5, 989, 1979, 96, 4.0, 1, 450, 50, 400, 900, False, 132),
     ("b200", "B200-180", "b200", 1125, 2250, 4500, 180, 8.0, 8, 900, 50, 55, 1000, True, 148),
-    ("b200-capped", "B200-180 (power limited)", "b200-capped", 1125, 2250, 4500, 180, 8.0, 8, 900, 50, 55, 750, True, 148),
+    ("b200-capped", "B200-180 (power limited)", "b200", 1125, 2250, 4500, 180, 8.0, 8, 900, 50, 55, 750, True, 148),
     ("b300", "B300-288", "b200", 1125, 2250, 4500, 288, 8.0, 8, 900, 100, 55, 1100, True, 160),
     ("gb200", "GB200-186", "b200", 1250, 2500, 5000, 186, 8.0, 72, 900, 50, 400, 1200, True, 148),
     ("gb300", "GB300-288", "b200", 1250, 2500, 5000, 288, 8.0, 72, 900, 100, 400, 1400, True, 160),
@@ -50,6 +50,9 @@ _ROWS = (
     ("ascend-910c", "Ascend 910C", "ascend", 390, 780, 0, 128, 3.2, 384, 196, 25, 25, 600, False, 0),
 )
 
+# Watts over those of the variant at full speed.
+_POWER_CAPS = {"h100-96": 500 / 700, "b200-capped": 750 / 1000}
+
 ACCELERATORS: dict[str, AcceleratorType] = {
     row[0]: AcceleratorType(
         name=row[0],
@@ -67,6 +70,7 @@ ACCELERATORS: dict[str, AcceleratorType] = {
         power_w=row[12],
         sharp=row[13],
         units=row[14],
+        power_cap=_POWER_CAPS.get(row[0], 1.0),
     )
     for row in _ROWS
 }

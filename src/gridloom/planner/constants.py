@@ -87,6 +87,8 @@ class Constants:
     """Share of hidden traffic that is paid all the same: it slows the kernels beside it."""
     pipeline_exposed: Column = 0.5
     """Share of the traffic between pipeline stages that is not hidden."""
+    accumulate_passes: Column = 1.0
+    """Of reading and writing a rank's fp32 gradients, once a micro-batch."""
     update_passes: Column = 1.5
     """Times that the optimizer reads or writes its state."""
     step_fixed_s: Column = 0.02

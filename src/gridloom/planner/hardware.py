@@ -23,6 +23,7 @@ class AcceleratorType(msgspec.Struct, frozen=True, kw_only=True):
         host_bytes_per_s: One device to the host's memory, one direction.
         power_w: Thermal design power.
         sharp: Switches of the scale-up domain reduce (NVLink SHARP).
+        power_cap: Power that the device may draw over that of its full-speed variant.
         units: Multiprocessors that share the tiles of a product; 0 when tiles do not matter.
     """
 
@@ -40,6 +41,7 @@ class AcceleratorType(msgspec.Struct, frozen=True, kw_only=True):
     host_bytes_per_s: float = 25e9
     power_w: float = 0.0
     sharp: bool = False
+    power_cap: float = 1.0
     units: int = 0
 
 
@@ -68,11 +70,16 @@ class Fabric(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def machine_columns(accelerator: AcceleratorType, fabric: Fabric) -> MachineColumns:
-    """Return the machine in numbers."""
+    """Return the machine in numbers.
+
+    A cap on power lowers the clock with its cube root, for power grows with frequency and with the
+    square of a voltage that grows with it.
+    """
+    clock = accelerator.power_cap ** (1.0 / 3.0)
     return MachineColumns(
-        flops_32=accelerator.flops_32,
-        flops_16=accelerator.flops_16,
-        flops_8=accelerator.flops_8 or accelerator.flops_16,
+        flops_32=accelerator.flops_32 * clock,
+        flops_16=accelerator.flops_16 * clock,
+        flops_8=(accelerator.flops_8 or accelerator.flops_16) * clock,
         memory_bytes=accelerator.memory_bytes,
         hbm_bytes_per_s=accelerator.hbm_bytes_per_s,
         node=fabric.node or accelerator.node,

@@ -36,9 +36,10 @@ def layer_seconds(cases: Cases, constants: Constants, *, expert: bool) -> LayerS
     kernels = constants.layer_kernels * np.where(plan.fused == 1, 1.0, constants.unfused_kernels)
     kernels = kernels + (constants.expert_kernels if expert else 0.0)
     floor = constants.launch_s * kernels
+    waits = plan.blocking_launches == 1
     return LayerSeconds(
-        forward=_longer(forward, floor),
-        backward=_longer(backward, 2.0 * floor),
+        forward=np.where(waits, forward + floor, _longer(forward, floor)),
+        backward=np.where(waits, backward + 2.0 * floor, _longer(backward, 2.0 * floor)),
         core_forward=core[0],
     )
 
@@ -53,8 +54,8 @@ def logits_seconds(cases: Cases, constants: Constants) -> Column:
     flops = 6.0 * tokens * model.hidden * width
     peak = np.where(plan.matrix_bits == 32, cases.machine.flops_32, cases.machine.flops_16)
     product = flops / (peak * constants.matrix_share)
-    traffic = tokens * width * 2.0 * constants.logit_passes / rate.memory
-    return product + traffic
+    passes = constants.logit_passes * np.where(plan.fused == 1, 1.0, constants.unfused_passes)
+    return product + tokens * width * 2.0 * passes / rate.memory
 
 
 def _longer(a: Column, b: Column) -> Column:

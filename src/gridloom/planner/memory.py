@@ -44,9 +44,12 @@ Counter = Literal["allocated", "reserved", "device"]
 
 STAGES: tuple[Stage, ...] = ("first", "middle", "last")
 
-RESERVED_LINES = ("fragmentation",)
-DEVICE_LINES = ("context",)
-"""Lines that only the wider counters see."""
+_UNSEEN: dict[Counter, tuple[str, ...]] = {
+    "allocated": ("fragmentation", "context"),
+    "reserved": ("context",),
+    "device": (),
+}
+"""Lines that a counter does not see."""
 
 
 @dataclass(frozen=True)
@@ -207,7 +210,7 @@ def _rank(cases: Cases) -> _Rank:
         experts=routed,
         shared=router_weights(model) + shared_expert_weights(model) / tensor,
         table=embedding_weights(model) / tensor + model.positions * model.hidden,
-        output=(output_weights(model)) / tensor,
+        output=output_weights(model) / tensor,
         kept=activations.kept(cases),
         whole=activations.whole(cases),
         stream=activations.stream_bytes(cases),
@@ -316,10 +319,7 @@ def _lines(cases: Cases, rank: _Rank, place: tuple[Column, Column]) -> dict[str,
 
 def _height(cases: Cases, rank: _Rank, stage: Stage, counter: Counter) -> Column:
     lines = _lines(cases, rank, _place(cases, stage))
-    unseen: tuple[str, ...] = ()
-    if counter != "device":
-        unseen = DEVICE_LINES if counter == "reserved" else DEVICE_LINES + RESERVED_LINES
-    return sum(value for kind, value in lines.items() if kind not in unseen)
+    return sum(value for kind, value in lines.items() if kind not in _UNSEEN[counter])
 
 
 def _activations(cases: Cases, rank: _Rank, stage: _Stage) -> dict[str, Column]:
@@ -384,7 +384,7 @@ def _communication(cases: Cases, rank: _Rank, stage: _Stage) -> Column:
     """
     plan = cases.plan
     width = plan.weight_bits / 8
-    bucket = np.minimum(BUCKET_PARAMETERS, stage.dense + stage.experts) * width
+    bucket = np.minimum(BUCKET_PARAMETERS, _layer_weights(rank, stage)) * width
     buckets = bucket * (plan.zero == 2) * (plan.shard > 1)
     tokens = (activations.stream_ranks(cases) - 1) * rank.stream
     routed = activations.routed_tokens(cases) * cases.model.hidden * width

@@ -7,10 +7,10 @@ FP32_BYTES = 4.0
 FP8_COPY_BYTES = 1.0
 """Of a weight, kept in 8 bits for the products beside the 16-bit one."""
 
-GROUP_BYTES = 2.6e9
+GROUP_BYTES = 2.3e9
 """Buffers of NCCL for the groups of one axis of the mesh, which no allocator counts. Fitted."""
 
-WORKSPACE_BYTES = 0.3e9
+WORKSPACE_BYTES = 0.1e9
 """cuBLAS and attention workspaces, random state, token and mask buffers, which the allocator holds.
 
 cuBLAS takes 32 MiB a handle on Hopper and 8 MiB before (NVIDIA, cuBLAS, ``cublasSetWorkspace``).

@@ -224,6 +224,7 @@ def _plan(cells: _Reader, devices: int) -> tuple[ParallelPlan, int]:
         recompute_layers=recompute_layers,
         native_attention=_native_attention(cells),
         fused=_fused(cells),
+        blocking_launches="CUDA_LAUNCH_BLOCKING" in cells.text("notes"),
         flash_attention=cells.text("flash_attention").startswith("y") or precision == "fp8",
         precision=precision,  # type: ignore[arg-type]
         overlap_gradients=stage > 0,
@@ -281,11 +282,11 @@ def _recompute_layers(cells: _Reader, pipeline: int) -> int:
 
 
 def _fused(cells: _Reader) -> bool:
-    """Return whether element-wise kernels are fused: not in PyTorch without its compiler."""
-    said = f"{cells.text('notes')} {cells.text('precision')}"
+    """Return whether element-wise kernels are fused: by a compiler or by Transformer Engine."""
+    said = " ".join(cells.text(name) for name in ("notes", "precision", "source", "model", "gpu"))
     if re.search(r"eager|nocompile", said):
         return False
-    return "PyTorch FSDP" not in said
+    return re.search(r"compile|TP|NeMo|JAX|TPU|Intern|flash", said) is not None
 
 
 def _overlap_tensor(cells: _Reader) -> bool:

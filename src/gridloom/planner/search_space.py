@@ -97,7 +97,7 @@ class SearchSpace:
         tensor_in_node: A tensor group sits in one node.
         pipeline: Stages.
         uneven_stages: Stages may differ by one layer, the first and the last the shorter ones.
-        virtual_stages: Chunks a stage when interleaved, each at least 2.
+        virtual_stages: Chunks a stage when interleaved; only those of 2 and more count.
         schedule: Orders of micro-batches.
         context: Ranks that share a sequence.
         data: Copies of the model.
@@ -241,9 +241,9 @@ def _schedules(space: SearchSpace, pipeline: Sequence[int]) -> tuple[tuple[Sched
     # An embedding and a head may make up a chunk without a layer (Llama 3, 2024, section 3.3.2).
     spare = 2 if space.uneven_stages else 0
     most = (space.model.layers + spare) // min(stages) if stages else 1
-    chunks = space.virtual_stages or tuple(range(2, max(most, 2) + 1))
+    chunks = [c for c in space.virtual_stages if c > 1] or range(2, max(most, 2) + 1)
     found: list[tuple[Schedule, int]] = []
     for schedule in sorted(set(space.schedule)):
         many = chunks if schedule == "interleaved" else (1,)
-        found += [(schedule, count) for count in _sorted(many)]
+        found += [(schedule, count) for count in _sorted(tuple(many))]
     return tuple(found)

@@ -86,10 +86,11 @@ def step_time(cases: Cases, constants: Constants) -> StepTime:
     bubble = (plan.pipeline - 1) * mean_stage * bubble_share
 
     pipeline = _pipeline(cases, constants, micro_batches)
+    accumulate = micro_batches * _accumulate(cases, constants)
     data = _data(cases, constants, micro_batches, layers * (forward + again), layers * backward)
     update = _update(cases, constants)
     work = micro_batches * layers
-    compute = work * (forward + backward)
+    compute = work * (forward + backward) + accumulate
     parts = {
         "compute_s": compute,
         "recompute_s": work * again,
@@ -241,6 +242,14 @@ def held_weights(cases: Cases) -> tuple[Column, Column]:
         plan.expert * plan.expert_tensor
     )
     return dense, routed
+
+
+def _accumulate(cases: Cases, constants: Constants) -> Column:
+    """Seconds that adding one micro-batch's gradients to those before takes."""
+    dense, routed = held_weights(cases)
+    # fp32 sums are read and written; ZeRO-3 keeps only its shard of them and writes 16 bits first.
+    width = np.where(cases.plan.zero == 3, 4.0, 8.0)
+    return constants.accumulate_passes * (dense + routed) * width / rates(cases, constants).memory
 
 
 def _update(cases: Cases, constants: Constants) -> Column:

@@ -36,6 +36,9 @@ _MEASURES: tuple[tuple[str, str], ...] = (
 )
 """What saves memory, cheapest first, tried when nothing fits."""
 
+_DOUBLINGS = 4
+"""Of the devices, tried when nothing fits."""
+
 
 @dataclass(frozen=True)
 class Remedy:
@@ -111,18 +114,15 @@ def why_not(space: SearchSpace, pins: Pins, costs: CostModel, goal: Goal | None 
     Raises:
         InputError: A knob or a value cannot be.
     """
-    goal = replace(goal or Goal(), top=1)
-    narrowed = pinned(space, pins)
-    found = search(narrowed, costs, goal)
-    best = search(space, costs, goal)
-    asked = ", ".join(f"{name}={value}" for name, value in full_names(pins).items())
+    question = _Question(space, full_names(pins), costs, replace(goal or Goal(), top=1))
+    found, best = question.search(question.pins), search(space, costs, question.goal)
     if not found.counts.evaluated:
-        return _impossible(space, pins, costs, goal, _last_rule(found), asked)
-    if not found.counts.fitting:
-        return _does_not_fit(space, pins, costs, goal, asked, found.leanest, best)
+        return _impossible(question, found)
+    if found.leanest is not None and not found.counts.fitting:
+        return _does_not_fit(question, found.leanest, best)
     if not found.plans:
-        return _over_limit(narrowed, costs, goal, asked, best)
-    return _compared(space, costs, goal, asked, found.plans[0], best.plans[0])
+        return _over_limit(question, best)
+    return _compared(question, found.plans[0], best.plans[0])
 
 
 def least_hardware(
@@ -170,50 +170,58 @@ def any_fits(space: SearchSpace, costs: CostModel, memory_share: float = 1.0) ->
     )
 
 
+@dataclass(frozen=True)
+class _Question:
+    """What `why_not` was asked."""
+
+    space: SearchSpace
+    pins: Mapping[str, int | str]
+    costs: CostModel
+    goal: Goal
+
+    @property
+    def text(self) -> str:
+        """The pinned values, for a person."""
+        return ", ".join(f"{name}={value}" for name, value in self.pins.items())
+
+    @property
+    def limit_bytes(self) -> float:
+        return self.space.accelerator.memory_bytes * self.goal.memory_share
+
+    def search(self, pins: Mapping[str, int | str]) -> Found:
+        """Return the best plan with other values."""
+        return search(pinned(self.space, pins), self.costs, self.goal)
+
+
 def _last_rule(found: Found) -> Rule | None:
     """Return the rule at which the last combination fell."""
-    struck = [rule for rule in Rule if found.counts.pruned.get(rule)]
-    return found.emptied_by or (Rule.TOKENS if Rule.TOKENS in struck else None)
+    tokens = Rule.TOKENS if found.counts.pruned.get(Rule.TOKENS) else None
+    return found.emptied_by or tokens
 
 
-def _impossible(
-    space: SearchSpace,
-    pins: Pins,
-    costs: CostModel,
-    goal: Goal,
-    rule: Rule | None,
-    asked: str,
-) -> Verdict:
-    remedies = _released(space, pins, costs, goal)
+def _impossible(question: _Question, found: Found) -> Verdict:
+    rule, remedies = _last_rule(found), _released(question)
     why = rule.sentence if rule else "some knob has no value left"
     return Verdict(
         outcome="impossible",
-        sentence=f"{asked} is no plan: {why}{_advice(remedies)}",
+        sentence=f"{question.text} is no plan: {why}{_advice(remedies, 'be one')}",
         rule=rule,
         remedies=remedies,
     )
 
 
-def _does_not_fit(
-    space: SearchSpace,
-    pins: Pins,
-    costs: CostModel,
-    goal: Goal,
-    asked: str,
-    leanest: Lean | None,
-    best: Found,
-) -> Verdict:
-    assert leanest is not None
-    stage, lines = costs.memory_lines(cases_of(space, leanest.plan, leanest.global_batch))
-    limit = space.accelerator.memory_bytes * goal.memory_share
+def _does_not_fit(question: _Question, leanest: Lean, best: Found) -> Verdict:
+    space, limit = question.space, question.limit_bytes
+    cases = cases_of(space, leanest.plan, leanest.global_batch)
+    stage, lines = question.costs.memory_lines(cases)
     over = leanest.memory_bytes - limit
     largest = max(lines, key=lambda kind: lines[kind])
-    remedies = _released(space, pins, costs, goal) + _measured(space, pins, costs, goal)
+    remedies = _sorted(_released(question) + _measured(question) + _enlarged(question))
     sentence = (
-        f"{asked} does not fit: the leanest such plan needs {format_bytes(leanest.memory_bytes)} on"
-        f" stage {stage + 1} of {leanest.plan.pipeline}, {format_bytes(over)} more than the"
-        f" {format_bytes(limit)} of {space.accelerator.title}; the largest part is {largest}"
-        f" ({format_bytes(lines[largest])}){_advice(remedies)}"
+        f"{question.text} does not fit: the leanest such plan needs"
+        f" {format_bytes(leanest.memory_bytes)} on stage {stage + 1} of {leanest.plan.pipeline},"
+        f" {format_bytes(over)} more than the {format_bytes(limit)} of {space.accelerator.title};"
+        f" the largest part is {largest} ({format_bytes(lines[largest])}){_advice(remedies, 'fit')}"
     )
     return Verdict(
         outcome="does_not_fit",
@@ -227,52 +235,38 @@ def _does_not_fit(
     )
 
 
-def _over_limit(
-    narrowed: SearchSpace, costs: CostModel, goal: Goal, asked: str, best: Found
-) -> Verdict:
+def _over_limit(question: _Question, best: Found) -> Verdict:
+    goal = question.goal
     free = replace(goal, deadline_s=0.0, price_max=0.0)
     if goal.objective == "deadline":
         free = replace(free, objective="time")
-    plan = search(narrowed, costs, free).plans[0]
-    limits = []
-    if goal.deadline_s:
-        limits.append(f"{format_duration(goal.deadline_s)}")
-    if goal.price_max:
-        limits.append(f"a price of {goal.price_max:,.2f}")
+    plan = search(pinned(question.space, question.pins), question.costs, free).plans[0]
+    limits = [format_duration(goal.deadline_s)] if goal.deadline_s else []
+    limits += [f"a price of {goal.price_max:,.2f}"] if goal.price_max else []
     return Verdict(
         outcome="over_limit",
-        sentence=f"{asked} fits, but its best plan takes {format_duration(plan.time_s)} and costs"
-        f" {plan.price:,.2f}; the limit is {' and '.join(limits)}",
+        sentence=f"{question.text} fits, but its best plan takes {format_duration(plan.time_s)} and"
+        f" costs {plan.price:,.2f}; the limit is {' and '.join(limits)}",
         plan=plan,
         best=best.plans[0] if best.plans else None,
     )
 
 
-def _compared(
-    space: SearchSpace,
-    costs: CostModel,
-    goal: Goal,
-    asked: str,
-    plan: RankedPlan,
-    best: RankedPlan,
-) -> Verdict:
+def _compared(question: _Question, plan: RankedPlan, best: RankedPlan) -> Verdict:
+    goal = question.goal
+    lines = _lines(question, plan, best)
+    if plan == best:
+        sentence = f"the best plan of all has {question.text}"
+        return Verdict(outcome="best", sentence=sentence, plan=plan, best=best, lines=lines)
     ratio = _objective(plan, goal) / (_objective(best, goal) or 1.0)
-    lines = _lines(space, costs, plan, best)
-    if plan.plan == best.plan:
-        return Verdict(
-            outcome="best",
-            sentence=f"the best plan of all has {asked}",
-            plan=plan,
-            best=best,
-            lines=lines,
-        )
     word = {"time": "time", "energy": "energy"}.get(goal.objective, "price")
-    sentence = f"the best plan with {asked} takes {ratio:.2f} times the {word} of the best of all"
-    if lines and lines[0].more_s > 0:
-        most = lines[0]
+    sentence = (
+        f"the best plan with {question.text} takes {ratio:.3g} times the {word} of the best of all"
+    )
+    if lines[0].more_s > 0:
         sentence += (
-            f"; the largest difference in a training step is {most.kind}:"
-            f" {format_duration(most.plan_s)} against {format_duration(most.best_s)}"
+            f"; the largest difference in a training step is {lines[0].kind}:"
+            f" {format_duration(lines[0].plan_s)} against {format_duration(lines[0].best_s)}"
         )
     if plan.devices != best.devices:
         sentence += f"; it uses {plan.devices} devices, the best of all {best.devices}"
@@ -285,41 +279,53 @@ def _objective(plan: RankedPlan, goal: Goal) -> float:
     return {"time": plan.time_s, "energy": plan.energy_j}.get(goal.objective, plan.price)
 
 
-def _lines(
-    space: SearchSpace, costs: CostModel, plan: RankedPlan, best: RankedPlan
-) -> tuple[Line, ...]:
+def _lines(question: _Question, plan: RankedPlan, best: RankedPlan) -> tuple[Line, ...]:
     """Return both plans' seconds by kind for one whole batch, the largest excess first."""
-    seconds = []
+    space, seconds = question.space, []
     for ranked in (plan, best):
-        lines = costs.step_lines(cases_of(space, ranked.plan, ranked.global_batch))
+        lines = question.costs.step_lines(cases_of(space, ranked.plan, ranked.global_batch))
         scale = space.global_batch / ranked.global_batch
         seconds.append({kind: value * scale for kind, value in lines.items()})
-    found = [Line(kind, seconds[0][kind], seconds[1].get(kind, 0.0)) for kind in seconds[0]]
+    found = [Line(kind, value, seconds[1][kind]) for kind, value in seconds[0].items()]
     return tuple(sorted(found, key=lambda line: (-line.more_s, line.kind)))
 
 
-def _released(space: SearchSpace, pins: Pins, costs: CostModel, goal: Goal) -> tuple[Remedy, ...]:
+def _released(question: _Question) -> tuple[Remedy, ...]:
     """Return for each pinned knob the value of the best plan without that pin, if one fits."""
-    named, remedies = full_names(pins), []
-    for name in named:
-        rest = {other: value for other, value in named.items() if other != name}
-        found = search(pinned(space, rest), costs, goal)
-        if found.plans:
-            plan = found.plans[0]
-            remedies.append(Remedy(name, _value(plan, name), plan))
-    return tuple(sorted(remedies, key=lambda remedy: (remedy.plan.time_s, remedy.knob)))
+    remedies: list[Remedy] = []
+    for name in question.pins:
+        rest = {other: value for other, value in question.pins.items() if other != name}
+        plans = question.search(rest).plans
+        remedies += [Remedy(name, _value(plan, name), plan) for plan in plans]
+    return _sorted(tuple(remedies))
 
 
-def _measured(space: SearchSpace, pins: Pins, costs: CostModel, goal: Goal) -> tuple[Remedy, ...]:
+def _measured(question: _Question) -> tuple[Remedy, ...]:
     """Return the memory measures outside the space with which the pinned values fit."""
-    named, remedies = full_names(pins), []
+    remedies: dict[str, Remedy] = {}
     for name, value in _MEASURES:
-        known = {remedy.knob for remedy in remedies}
-        if name in named or name in known:
+        tried = getattr(question.space, name)
+        measure = getattr(pinned(question.space, {name: value}), name)[0]
+        if name in question.pins or name in remedies or measure in tried or not tried:
             continue
-        found = search(pinned(space, {**named, name: value}), costs, goal)
-        if found.plans:
-            remedies.append(Remedy(name, value, found.plans[0]))
+        for plan in question.search({**question.pins, name: value}).plans:
+            remedies[name] = Remedy(name, value, plan)
+    return tuple(remedies.values())
+
+
+def _enlarged(question: _Question) -> tuple[Remedy, ...]:
+    """Return the first of some doublings of the devices with which the pinned values fit."""
+    if "devices" in question.pins:
+        return ()
+    count = max(question.space.devices)
+    for _ in range(_DOUBLINGS):
+        count *= 2
+        for plan in question.search({**question.pins, "devices": count}).plans:
+            return (Remedy("devices", str(count), plan),)
+    return ()
+
+
+def _sorted(remedies: tuple[Remedy, ...]) -> tuple[Remedy, ...]:
     return tuple(sorted(remedies, key=lambda remedy: (remedy.plan.time_s, remedy.knob)))
 
 
@@ -332,8 +338,8 @@ def _value(plan: RankedPlan, knob: str) -> str:
     return str(value)
 
 
-def _advice(remedies: tuple[Remedy, ...]) -> str:
+def _advice(remedies: tuple[Remedy, ...], verb: str) -> str:
     if not remedies:
-        return "; no single change of these knobs, and no memory measure alone, would help"
+        return "; no single change that was tried would help"
     changes = [f"{remedy.knob}={remedy.value}" for remedy in remedies[:3]]
-    return f"; it would fit with {' or '.join(changes)}"
+    return f"; it would {verb} with {' or '.join(changes)}"

@@ -22,13 +22,26 @@ NOT_CARRIED = (
     "plan.micro_batch",
     "plan.optimizer",
     "plan.flash_attention",
+    "plan.fused",
+    "plan.gradient_bytes",
+    "plan.loss",
+    "plan.dropout",
     "goal.sequence_length",
     "goal.global_batch",
     "goal.tokens",
 )
 """What the program sets itself."""
 
-_PROGRAM: dict[str, Any] = {"micro_batch": 0, "optimizer": "adamw", "flash_attention": True}
+_PROGRAM: dict[str, Any] = {
+    "micro_batch": 0,
+    "optimizer": "adamw",
+    "flash_attention": True,
+    "fused": True,
+    "gradient_bytes": 0,
+    "loss": "copies",
+    "dropout": False,
+    "gather_unit": "layer",
+}
 
 _HOST: tuple[Offload, ...] = ("optimizer", "gradients", "parameters")
 """What FSDP2's policy of offloading moves to the host, all or nothing."""
@@ -228,10 +241,16 @@ def _state_rules(plan: ParallelPlan) -> list[Rule]:
     host = tuple(kind for kind in plan.offload if kind != "activations")
     return [
         Rule(
-            plan.recompute == "selective",
+            plan.recompute in {"selective", "operators"},
             "recompute",
             "Accelerate recomputes whole layers",
             "choose none or full",
+        ),
+        Rule(
+            plan.precision not in _WORDS,
+            "precision",
+            f"Accelerate's file knows no {plan.precision}",
+            f"choose one of {', '.join(_WORDS)}",
         ),
         Rule(
             plan.recompute != "none" and plan.zero == 0,
@@ -303,6 +322,12 @@ def _read_zero(reader: Reader) -> _Zero:
     strategy = str(reader.value("fsdp_config.fsdp_sharding_strategy") or after or "FULL_SHARD")
     if version > 1:
         return 2 if after is False else 3
+    if strategy.upper().startswith("HYBRID") or strategy in {"4", "5"}:
+        reader.fault(
+            "fsdp_config.fsdp_sharding_strategy",
+            f"{strategy} does not say over how many ranks",
+            "write fsdp_version 2 and parallelism_config_dp_shard_size",
+        )
     if strategy.upper() in {"NO_SHARD", "3"}:
         return 0
     return 2 if strategy.upper() in {"SHARD_GRAD_OP", "2"} else 3

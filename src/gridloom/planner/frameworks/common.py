@@ -126,11 +126,20 @@ def shard_ranks(plan: ParallelPlan) -> int:
     return plan.shard or plan.data * plan.context
 
 
+def gradient_bytes(plan: ParallelPlan) -> int:
+    """Return the bytes of a summed gradient: as stated, else the usual (`ParallelPlan`)."""
+    if plan.gradient_bytes:
+        return plan.gradient_bytes
+    summed = plan.precision in {"bf16", "fp8", "fp8_rowwise"} and plan.zero < 3
+    return 4 if summed or plan.precision == "fp32" else 2
+
+
 def settled(model: Transformer, plan: ParallelPlan, goal: Goal) -> ParallelPlan:
     """Return the same plan, every field that has no effect at its default and no size left open.
 
     Two plans that run alike are then equal, so that a plan can be compared with one that was read
-    from a framework's settings.
+    from a framework's settings. What is a matter of the device or of debugging, and not of
+    settings, stands at its default too.
     """
     plan = _settled_pipeline(model, plan)
     wide = plan.tensor > 1
@@ -146,9 +155,17 @@ def settled(model: Transformer, plan: ParallelPlan, goal: Goal) -> ParallelPlan:
         shard=0 if plan.zero == 0 or everywhere else plan.shard,
         micro_batch=micro_batch(plan, goal),
         expert_tensor=0 if model.experts is None or shared == usual else shared,
+        gather_unit=plan.gather_unit if plan.zero == 3 else "layer",
+        native_attention=True,
+        blocking_launches=False,
+        gradient_bytes=0 if gradient_bytes(plan) == _usual_bytes(plan) else plan.gradient_bytes,
         recompute_layers=0 if plan.recompute != "full" or whole else plan.recompute_layers,
         offload=tuple(kind for kind in _OFFLOAD_ORDER if kind in plan.offload),
     )
+
+
+def _usual_bytes(plan: ParallelPlan) -> int:
+    return gradient_bytes(replace(plan, gradient_bytes=0))
 
 
 def _settled_pipeline(model: Transformer, plan: ParallelPlan) -> ParallelPlan:

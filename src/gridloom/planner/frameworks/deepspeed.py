@@ -22,12 +22,22 @@ NOT_CARRIED = (
     "plan.stage_layers",
     "plan.recompute_layers",
     "plan.flash_attention",
+    "plan.fused",
+    "plan.loss",
+    "plan.dropout",
     "goal.sequence_length",
     "goal.tokens",
 )
 """What the program sets itself: a `PipelineModule`, attention, data."""
 
-_PROGRAM: dict[str, Any] = {"stage_layers": (), "recompute_layers": 0, "flash_attention": True}
+_PROGRAM: dict[str, Any] = {
+    "stage_layers": (),
+    "recompute_layers": 0,
+    "flash_attention": True,
+    "fused": True,
+    "loss": "copies",
+    "dropout": False,
+}
 
 _OPTIMIZERS: dict[Optimizer, str] = {
     "adamw": "AdamW",
@@ -45,6 +55,9 @@ _OURS = (
     "zero_optimization.reduce_scatter",
 )
 """Keys that belong to a plan's but say nothing more of it."""
+
+_PURE = ("bf16_master_weights_and_grads", "bf16_optimizer_states")
+"""What leaves out the fp32 copy of the weights, and fp32 moments."""
 
 _Zero = Literal[0, 1, 2, 3]
 
@@ -67,8 +80,12 @@ def to_config(model: Transformer, plan: ParallelPlan, goal: Goal) -> dict[str, A
         "optimizer": {"type": _OPTIMIZERS[plan.optimizer], "params": {}},
         "zero_optimization": _zero_section(plan),
     }
-    if plan.precision != "fp32":
+    if plan.precision == "bf16_pure":
+        config["bf16"] = {"enabled": True, **dict.fromkeys(_PURE, True)}
+    elif plan.precision != "fp32":
         config[plan.precision] = {"enabled": True}
+    if plan.precision in {"fp16", "bf16"} and common.gradient_bytes(plan) == 4:
+        config["data_types"] = {"grad_accum_dtype": "fp32"}
     if plan.zero and plan.optimizer in _UNTESTED:
         config["zero_allow_untested_optimizer"] = True
     if plan.tensor > 1:
@@ -115,6 +132,9 @@ def from_config(config: Mapping[str, Any], world_size: int, *, pipeline: int = 1
     if recompute and reader.flag("activation_checkpointing.cpu_checkpointing"):
         offload = (*offload, "activations")
     spread = reader.flag("expert_parallel.enabled")
+    precision = _precision(reader)
+    wide = _gradient_bytes(reader, precision)
+    bare = ParallelPlan(zero=zero, precision=precision)
     plan = ParallelPlan(
         tensor=tensor,
         pipeline=pipeline,
@@ -125,14 +145,19 @@ def from_config(config: Mapping[str, Any], world_size: int, *, pipeline: int = 1
         zero=zero,
         micro_batch=micro,
         recompute="full" if recompute else "none",
-        precision=_precision(reader),
+        gather_unit="tensor" if zero == 3 else "layer",
+        precision=precision,
+        gradient_bytes=wide if wide != common.gradient_bytes(bare) else 0,
         optimizer=_optimizer(reader),
         offload=offload,
-        overlap_gradients=_overlaps_gradients(reader, zero, data * context),
         overlap_parameters=_overlaps_parameters(reader, zero, data * context),
         overlap_tensor=tensor > 1 and reader.flag("tensor_parallel.tp_overlap_comm"),
     )
-    plan = replace(plan, expert_tensor=_usual_expert_tensor(plan))
+    plan = replace(
+        plan,
+        expert_tensor=_usual_expert_tensor(plan),
+        overlap_gradients=_overlaps_gradients(reader, plan),
+    )
     reader.end()
     return Imported(
         plan=plan,
@@ -145,7 +170,8 @@ def from_config(config: Mapping[str, Any], world_size: int, *, pipeline: int = 1
 def settled(model: Transformer, plan: ParallelPlan, goal: Goal) -> ParallelPlan:
     """Return ``plan`` as DeepSpeed runs it; `from_config` gives this back without a pipeline.
 
-    An optimizer in the host's memory takes the gradients with it (ZeRO-Offload, Ren et al., 2021).
+    Stage 3 gathers one parameter at a time. An optimizer in the host's memory takes the gradients
+    with it (ZeRO-Offload, Ren et al., 2021).
     A single rank of data has nothing to overlap.
     """
     plan = common.settled(model, plan, goal)
@@ -160,6 +186,7 @@ def settled(model: Transformer, plan: ParallelPlan, goal: Goal) -> ParallelPlan:
         offload=offload,
         overlap_gradients=plan.overlap_gradients or alone,
         overlap_parameters=plan.overlap_parameters or alone,
+        gather_unit="tensor" if plan.zero == 3 else "layer",
         **_PROGRAM,
     )
 
@@ -191,7 +218,7 @@ def _axis_rules(plan: ParallelPlan) -> list[Rule]:
             "set `shard` to 0, or export to torchtitan or Accelerate",
         ),
         Rule(
-            plan.recompute == "selective",
+            plan.recompute in {"selective", "operators"},
             "recompute",
             "DeepSpeed recomputes whole layers",
             "choose none or full",
@@ -230,10 +257,23 @@ def _state_rules(plan: ParallelPlan) -> list[Rule]:
     host = set(plan.offload)
     return [
         Rule(
-            plan.precision == "fp8",
+            plan.precision in {"fp8", "fp8_rowwise"},
             "precision",
             "DeepSpeed's configuration has no fp8",
             "choose bf16, or export to Megatron-LM or torchtitan",
+        ),
+        Rule(
+            plan.precision == "bf16_pure" and plan.zero == 0,
+            "precision",
+            "DeepSpeed keeps bf16 alone only where it shards",
+            "set `zero` to 1 or more, or choose bf16",
+        ),
+        Rule(
+            common.gradient_bytes(plan) not in _widths(plan),
+            "gradient_bytes",
+            f"DeepSpeed sums no gradients of {common.gradient_bytes(plan)} bytes with"
+            f" {plan.precision} and stage {plan.zero}",
+            f"choose one of {', '.join(str(size) for size in sorted(_widths(plan)))}",
         ),
         Rule(
             plan.optimizer not in _OPTIMIZERS,
@@ -242,10 +282,11 @@ def _state_rules(plan: ParallelPlan) -> list[Rule]:
             f"choose one of {', '.join(_OPTIMIZERS)}",
         ),
         Rule(
-            plan.zero == 0 and plan.overlap_gradients and ranks > 1,
+            plan.overlap_gradients and ranks > 1 and _reduces_late(plan),
             "overlap_gradients",
-            "without ZeRO, DeepSpeed reduces gradients when the backward has ended",
-            "set `overlap_gradients` to false, or `zero` to 1 or more",
+            "DeepSpeed reduces gradients when the backward has ended, without ZeRO and in stage 1"
+            " with fp32 gradients beside bf16",
+            "set `overlap_gradients` to false or `zero` to 2, or `gradient_bytes` to 2 in stage 1",
         ),
         Rule(
             plan.zero in {1, 2} and plan.overlap_parameters and ranks > 1,
@@ -284,6 +325,23 @@ def _state_rules(plan: ParallelPlan) -> list[Rule]:
             "set `recompute` to full, or leave `activations` out",
         ),
     ]
+
+
+def _widths(plan: ParallelPlan) -> set[int]:
+    """Return the bytes that a summed gradient can have (`_do_optimizer_sanity_check`)."""
+    if plan.precision == "fp32":
+        return {4}
+    return {2} if plan.precision == "bf16_pure" or plan.zero == 0 else {2, 4}
+
+
+def _reduces_late(plan: ParallelPlan) -> bool:
+    """Return whether gradients are reduced only when the backward has ended.
+
+    So do the engine without ZeRO, and the optimizer that stands in for stage 1 with bf16 weights
+    and fp32 gradients (`runtime/bf16_optimizer.py`).
+    """
+    wide = plan.precision == "bf16" and common.gradient_bytes(plan) == 4
+    return plan.zero == 0 or (plan.zero == 1 and wide and "optimizer" not in plan.offload)
 
 
 def _zero_section(plan: ParallelPlan) -> dict[str, Any]:
@@ -342,9 +400,17 @@ def _precision(reader: Reader) -> Precision:
     bf16 = reader.flag("bf16.enabled") or reader.flag("bfloat16.enabled")
     if fp16 and bf16:
         reader.fault("fp16.enabled", "fp16 and bf16 exclude each other")
+    pure = [reader.flag(f"bf16.{name}") for name in _PURE]
     if bf16:
-        return "bf16"
+        return "bf16_pure" if all(pure) else "bf16"
     return "fp16" if fp16 else "fp32"
+
+
+def _gradient_bytes(reader: Reader, precision: Precision) -> int:
+    """Return the bytes of a summed gradient: the weights' unless told otherwise."""
+    forms = ("fp32", "fp16", "bf16")
+    form = reader.word("data_types.grad_accum_dtype", forms, "")
+    return 4 if form == "fp32" or (not form and precision == "fp32") else 2
 
 
 def _optimizer(reader: Reader) -> Optimizer:
@@ -359,12 +425,12 @@ def _optimizer(reader: Reader) -> Optimizer:
     return names[str(found).lower()]
 
 
-def _overlaps_gradients(reader: Reader, zero: int, ranks: int) -> bool:
+def _overlaps_gradients(reader: Reader, plan: ParallelPlan) -> bool:
     found = reader.value("zero_optimization.overlap_comm")
-    if ranks == 1:
+    if plan.data * plan.context == 1:
         return True
     # Not given, it is on in stage 3 only (`overlap_comm_valid`)
-    return zero > 0 and (zero == 3 if found is None else found is True)
+    return not _reduces_late(plan) and (plan.zero == 3 if found is None else found is True)
 
 
 def _overlaps_parameters(reader: Reader, zero: int, ranks: int) -> bool:

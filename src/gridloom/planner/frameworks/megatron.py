@@ -12,8 +12,15 @@ from gridloom.model.transformer import Transformer
 from gridloom.planner.frameworks import common
 from gridloom.planner.frameworks.common import Goal, Imported
 from gridloom.planner.frameworks.megatron_model import model_arguments, model_rules, read_model
-from gridloom.planner.frameworks.megatron_read import STRATEGIES, read_goal, read_plan
+from gridloom.planner.frameworks.megatron_read import (
+    MOMENTS,
+    STRATEGIES,
+    UNFUSED,
+    read_goal,
+    read_plan,
+)
 from gridloom.planner.frameworks.megatron_rules import (
+    number_rules,
     pipeline_rules,
     rank_rules,
     sharding_rules,
@@ -38,6 +45,7 @@ def to_arguments(model: Transformer, plan: ParallelPlan, goal: Goal) -> tuple[st
             *model_rules(model, goal),
             *pipeline_rules(model, plan, goal),
             *sharding_rules(plan),
+            *number_rules(plan),
             *rank_rules(model, plan, goal),
         ]
     )
@@ -163,11 +171,11 @@ def _sharding_words(plan: ParallelPlan) -> list[tuple[object, ...]]:
         ]
     else:
         words.append(("--optimizer", "sgd" if plan.optimizer == "sgd" else "adam"))
-    eight_bit = plan.optimizer == "adamw_8bit"
-    if eight_bit or "optimizer" in plan.offload:
+    moments = MOMENTS.get(plan.optimizer)
+    if moments or "optimizer" in plan.offload:
         words.append(("--use-precision-aware-optimizer",))
-    if eight_bit:
-        words += [("--exp-avg-dtype", "fp8"), ("--exp-avg-sq-dtype", "fp8")]
+    if moments:
+        words += [("--exp-avg-dtype", moments), ("--exp-avg-sq-dtype", moments)]
     if "optimizer" in plan.offload:
         words.append(("--optimizer-cpu-offload",))
     return words
@@ -199,6 +207,18 @@ def _number_words(model: Transformer, plan: ParallelPlan) -> list[tuple[object, 
         words.append(("--fp16" if plan.precision == "fp16" else "--bf16",))
     if plan.precision == "fp8":
         words.append(("--fp8-format", "hybrid"))
+    wide = common.gradient_bytes(plan) == 4
+    if plan.precision in {"bf16", "fp8"} and not wide:  # summed in fp32 otherwise
+        words.append(("--grad-reduce-in-bf16",))
+    if plan.precision == "fp16" and wide:
+        words.append(("--accumulate-allreduce-grads-in-fp32",))
+    if not plan.dropout:
+        words += [("--attention-dropout", "0.0"), ("--hidden-dropout", "0.0")]
+    if plan.loss != "in_place":
+        kernel = "te" if plan.loss == "fused" else "native"
+        words += [("--cross-entropy-loss-fusion",), ("--cross-entropy-fusion-impl", kernel)]
+    if not plan.fused:
+        words += [(f"--{name}",) for name in UNFUSED]
     return words
 
 

@@ -3,13 +3,33 @@
 import re
 from typing import Literal
 
-from gridloom.model.parallel import Offload, Optimizer, ParallelPlan, Precision, Recompute, Schedule
+from gridloom.model.parallel import (
+    Loss,
+    Offload,
+    Optimizer,
+    ParallelPlan,
+    Precision,
+    Recompute,
+    Schedule,
+)
 from gridloom.model.transformer import Transformer
 from gridloom.planner.frameworks.common import Goal
 from gridloom.planner.frameworks.megatron_text import Arguments
 
 STRATEGIES = ("no_shard", "optim", "optim_grads", "optim_grads_params")
 """Sharding strategies of Megatron-FSDP by stage of ZeRO."""
+
+MOMENTS: dict[Optimizer, str] = {"adamw_16bit": "bf16", "adamw_8bit": "fp8"}
+"""Formats of the moments of the precision-aware optimizer."""
+
+UNFUSED = (
+    "no-masked-softmax-fusion",
+    "no-bias-gelu-fusion",
+    "no-bias-swiglu-fusion",
+    "no-bias-dropout-fusion",
+    "no-rope-fusion",
+)
+"""What switches the fused element-wise kernels off."""
 
 _Zero = Literal[0, 1, 2, 3]
 
@@ -39,6 +59,7 @@ def read_plan(
     expert = given.number("expert-model-parallel-size", 1)
     given.has("moe-token-dispatcher-type")
     torch_fsdp = given.has("use-torch-fsdp2")
+    precision = _precision(given)
     plan = ParallelPlan(
         tensor=tensor,
         pipeline=pipeline,
@@ -56,12 +77,16 @@ def read_plan(
         recompute=recompute,
         recompute_layers=recompute_layers,
         flash_attention=_flash(given),
-        precision=_precision(given),
+        fused=not given.has(*UNFUSED),
+        precision=precision,
         optimizer=optimizer,
         offload=_offload(given),
         overlap_gradients=given.has("overlap-grad-reduce") or torch_fsdp,
         overlap_parameters=given.has("overlap-param-gather") or torch_fsdp,
         overlap_tensor=given.has("tp-comm-overlap"),
+        gradient_bytes=_gradient_bytes(given, precision),
+        loss=_loss(given),
+        dropout=_dropout(given),
     )
     return plan, ranks
 
@@ -86,12 +111,12 @@ def read_goal(given: Arguments, plan: ParallelPlan) -> Goal:
 
 def _zero(given: Arguments) -> _Zero:
     strategy = given.choice("data-parallel-sharding-strategy", STRATEGIES, "no_shard")
+    distributed = given.has("use-distributed-optimizer")
     if given.has("use-megatron-fsdp", "use-custom-fsdp"):
         stages: tuple[_Zero, ...] = (0, 1, 2, 3)
         return stages[STRATEGIES.index(strategy)]
     if given.has("use-torch-fsdp2"):
         return 2 if given.has("torch-fsdp2-no-reshard-after-forward") else 3
-    distributed = given.has("use-distributed-optimizer")
     return 1 if distributed or given.word("optimizer") == "dist_muon" else 0
 
 
@@ -112,7 +137,8 @@ def _optimizer(given: Arguments) -> Optimizer:
     moments = given.word("exp-avg-dtype", "fp32"), given.word("exp-avg-sq-dtype", "fp32")
     given.has("use-precision-aware-optimizer")
     if name == "adam":
-        return "adamw_8bit" if moments == ("fp8", "fp8") else "adamw"
+        short = [kind for kind, form in MOMENTS.items() if moments == (form, form)]
+        return short[0] if short else "adamw"
     return "sgd" if name == "sgd" else "muon"
 
 
@@ -136,6 +162,7 @@ def _flash(given: Arguments) -> bool:
 def _precision(given: Arguments) -> Precision:
     fp16, bf16 = given.has("fp16"), given.has("bf16")
     fp8 = given.choice("fp8-format", ("", "e4m3", "hybrid"), "") != ""
+    given.has("fp8-recipe")  # scales of a tensor or of blocks: one to the planner
     if fp16 and bf16:
         given.fault("fp16", "and --bf16 exclude each other", "leave one out")
     if fp8:
@@ -143,6 +170,27 @@ def _precision(given: Arguments) -> Precision:
     if bf16:
         return "bf16"
     return "fp16" if fp16 else "fp32"
+
+
+def _gradient_bytes(given: Arguments, precision: Precision) -> int:
+    """Return the bytes of a summed gradient: fp32 beside bf16 unless told otherwise."""
+    short = given.has("grad-reduce-in-bf16") or given.word("main-grads-dtype") == "bf16"
+    wide = given.has("accumulate-allreduce-grads-in-fp32")
+    if precision == "fp32" or wide:
+        return 4
+    return 4 if precision in {"bf16", "fp8"} and not short else 2
+
+
+def _loss(given: Arguments) -> Loss:
+    kernel = given.choice("cross-entropy-fusion-impl", ("native", "te"), "native")
+    if not given.has("cross-entropy-loss-fusion"):
+        return "in_place"
+    return "fused" if kernel == "te" else "copies"
+
+
+def _dropout(given: Arguments) -> bool:
+    rates = [given.real(f"{place}-dropout", 0.1) for place in ("attention", "hidden")]
+    return any(rates)
 
 
 def _recompute(given: Arguments, chunks: int) -> tuple[Recompute, int]:

@@ -96,9 +96,9 @@ def sharding_rules(plan: ParallelPlan) -> list[Rule]:
             "set `shard` to 0",
         ),
         Rule(
-            plan.optimizer == "adamw_8bit" and plan.zero != 1,
+            plan.optimizer in {"adamw_16bit", "adamw_8bit"} and plan.zero != 1,
             "optimizer",
-            "8-bit moments need Megatron-LM's distributed optimizer",
+            "short moments need Megatron-LM's distributed optimizer",
             "set `zero` to 1",
         ),
         Rule(
@@ -149,5 +149,38 @@ def rank_rules(model: Transformer, plan: ParallelPlan, goal: Goal) -> list[Rule]
             "precision",
             "Megatron-LM does not spread experts with fp16",
             "choose bf16",
+        ),
+    ]
+
+
+def number_rules(plan: ParallelPlan) -> list[Rule]:
+    """Return what Megatron-LM asks of numbers, and of what is computed again."""
+    width = common.gradient_bytes(plan)
+    allowed = {4} if plan.precision == "fp32" else {2, 4}
+    return [
+        Rule(
+            plan.precision in {"bf16_pure", "fp8_rowwise"},
+            "precision",
+            f"Megatron-LM has no {plan.precision}: master weights are fp32, scales a tensor's or a"
+            " block's",
+            "choose bf16 or fp8, or export to torchtitan",
+        ),
+        Rule(
+            width not in allowed,
+            "gradient_bytes",
+            f"Megatron-LM sums no gradients of {width} bytes with {plan.precision}",
+            f"choose one of {', '.join(str(size) for size in sorted(allowed))}, or 0",
+        ),
+        Rule(
+            plan.recompute == "operators",
+            "recompute",
+            "Megatron-LM recomputes attention's core or whole layers",
+            "choose selective or full, or export to torchtitan",
+        ),
+        Rule(
+            plan.loss == "chunked",
+            "loss",
+            "Megatron-LM computes the loss of all tokens at a time",
+            "choose in_place, copies or fused",
         ),
     ]

@@ -51,12 +51,13 @@ def to_toml(model: Transformer, plan: ParallelPlan, goal: Goal) -> str:
     if plan.pipeline > 1:
         parallelism["module_fqns_per_model_part"] = _modules(_chunks(model, plan))
     sections["optimizer"] = {"name": "AdamW"}
-    sections["activation_checkpoint"] = {"mode": plan.recompute}
-    if plan.recompute == "selective":
+    sections["activation_checkpoint"] = {"mode": _mode(plan)}
+    if plan.recompute == "operators":
         sections["activation_checkpoint"]["selective_ac_option"] = "op"
-    if plan.precision == "fp8":
+    if plan.precision in {"fp8", "fp8_rowwise"}:
+        recipe = "rowwise" if plan.precision == "fp8_rowwise" else "tensorwise"
         sections["model"] = {"converters": ["quantize.linear.float8"]}
-        sections["quantize.linear.float8"] = {"recipe_name": "rowwise"}
+        sections["quantize.linear.float8"] = {"recipe_name": recipe}
     lines = []
     for name, values in sections.items():
         lines.append(f"[{name}]")
@@ -91,7 +92,7 @@ def to_arguments(model: Transformer, plan: ParallelPlan, goal: Goal) -> tuple[st
     for name, values in sections.items():
         for key, value in values.items():
             words += _argument(f"{name}.{key}", value)
-    return (*words, f"activation-checkpoint:{plan.recompute}")
+    return (*words, f"activation-checkpoint:{_mode(plan)}")
 
 
 def from_toml(text: str, *, world_size: int = 0, layers: int = 0) -> Imported:
@@ -109,7 +110,7 @@ def from_toml(text: str, *, world_size: int = 0, layers: int = 0) -> Imported:
         document = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise InputError(f"the text is not TOML: {error}") from None
-    reader = Reader(document, ours=("quantize.linear.float8.recipe_name", "compile.enable"))
+    reader = Reader(document, ours=("compile.backend",))
     reader.word("optimizer.name", ("AdamW", "Adam"), "AdamW")
     plan = read_plan(reader, world_size, layers)
     local = reader.number("training.local_batch_size", 8, least=1)
@@ -135,8 +136,8 @@ def from_toml(text: str, *, world_size: int = 0, layers: int = 0) -> Imported:
 def settled(model: Transformer, plan: ParallelPlan, goal: Goal) -> ParallelPlan:
     """Return ``plan`` as torchtitan runs it; `from_toml` gives this back.
 
-    torchtitan always overlaps what FSDP2 and DDP send, never stores attention's scores, shares
-    tokens among tensor ranks, and with context ranks shards parameters.
+    Gradients are as wide as the weights. torchtitan always overlaps what FSDP2 and DDP send, never
+    stores attention's scores, and shares tokens among tensor ranks.
     """
     plan = common.settled(model, plan, goal)
     sharded = plan.zero if common.shard_ranks(plan) > 1 else 0
@@ -146,8 +147,11 @@ def settled(model: Transformer, plan: ParallelPlan, goal: Goal) -> ParallelPlan:
         shard=plan.shard if sharded else 0,
         sequence_parallel=plan.tensor > 1,
         flash_attention=True,
+        fused=plan.fused or plan.overlap_tensor,
         overlap_gradients=True,
         overlap_parameters=True,
+        gather_unit="layer",
+        gradient_bytes=0,
     )
 
 
@@ -179,6 +183,8 @@ def _sections(plan: ParallelPlan, goal: Goal) -> dict[str, dict[str, Any]]:
     }
     if goal.tokens:
         training["steps"] = goal.tokens // (goal.sequence_length * goal.global_batch)
+    if plan.precision == "bf16_pure":
+        training["dtype"] = "bfloat16"
     if plan.offload:
         training["enable_cpu_offload"] = True
     parallelism: dict[str, Any] = {
@@ -198,8 +204,18 @@ def _sections(plan: ParallelPlan, goal: Goal) -> dict[str, dict[str, Any]]:
     return {
         "training": training,
         "parallelism": parallelism,
-        "compile": {"enable": plan.overlap_tensor},  # async tensor parallelism is compiled in
+        "compile": _compiled(plan),
     }
+
+
+def _compiled(plan: ParallelPlan) -> dict[str, Any]:
+    """Return what is compiled: fused kernels, and with them async tensor parallelism."""
+    parts = [part for part, on in (("model", plan.fused), ("loss", plan.loss == "fused")) if on]
+    return {"enable": True, "components": parts} if parts else {"enable": False}
+
+
+def _mode(plan: ParallelPlan) -> str:
+    return "selective" if plan.recompute == "operators" else plan.recompute
 
 
 def _argument(name: str, value: Any) -> list[str]:
@@ -208,6 +224,8 @@ def _argument(name: str, value: Any) -> list[str]:
     if value is False:
         section, _, key = name.rpartition(".")
         return [f"--{section}.no-{key.replace('_', '-')}"]
+    if isinstance(value, list):
+        return [f"--{name}", ",".join(value)]
     return [f"--{name}", str(value)]
 
 

@@ -35,6 +35,7 @@ def read_plan(reader: Reader, world_size: int, layers: int) -> ParallelPlan:
     offload = HOST if reader.flag("training.enable_cpu_offload") else ()
     overlap = reader.flag("parallelism.enable_async_tensor_parallel")
     data = copies * shards
+    compiled = _compiled(reader)
     return ParallelPlan(
         tensor=tensor,
         pipeline=pipeline,
@@ -50,7 +51,9 @@ def read_plan(reader: Reader, world_size: int, layers: int) -> ParallelPlan:
         shard=0 if copies == 1 or shards * context == 1 else shards * context,
         recompute=recompute,
         recompute_layers=recompute_layers,
+        fused="model" in compiled,
         precision=_precision(reader),
+        loss="fused" if "loss" in compiled else "copies",
         offload=offload,
         overlap_tensor=overlap and tensor > 1,
     )
@@ -83,9 +86,20 @@ def _precision(reader: Reader) -> Precision:
     converters = reader.value("model.converters") or []
     kinds = ("bfloat16", "float32")
     word = reader.word("training.mixed_precision_param", kinds, "bfloat16")
+    recipe = str(reader.value("quantize.linear.float8.recipe_name"))
+    dtype = reader.word("training.dtype", kinds, "float32")
     if any("float8" in str(name) for name in converters):
-        return "fp8"
+        return "fp8_rowwise" if recipe.startswith("rowwise") else "fp8"
+    if dtype == "bfloat16":
+        return "bf16_pure"
     return "fp32" if word == "float32" else "bf16"
+
+
+def _compiled(reader: Reader) -> tuple[str, ...]:
+    parts = reader.value("compile.components")
+    if not reader.flag("compile.enable"):
+        return ()
+    return tuple(str(part) for part in parts) if isinstance(parts, list) else ("model", "loss")
 
 
 def _recompute(reader: Reader, stage: int) -> tuple[Recompute, int]:
@@ -95,7 +109,7 @@ def _recompute(reader: Reader, stage: int) -> tuple[Recompute, int]:
     if mode == "selective" and option.isdigit() and int(option) > 0:
         return "full", 0 if option == "1" else stage // int(option)  # every so many layers, whole
     if mode == "selective":
-        return "selective", 0
+        return "operators", 0
     return ("full" if mode == "full" else "none"), 0
 
 

@@ -41,10 +41,13 @@ def shard_rules(plan: ParallelPlan) -> list[Rule]:
             "set `zero` to 2 or 3, or `tensor` and `pipeline` to 1",
         ),
         Rule(
-            plan.zero == 0 and plan.data * plan.context == 1 and wide and plan.precision != "fp32",
+            plan.zero == 0
+            and plan.data * plan.context == 1
+            and wide
+            and plan.precision not in {"fp32", "bf16_pure"},
             "precision",
             "torchtitan mixes precisions only where it shards, or on data ranks alone",
-            "choose fp32, or let `data` or `context` be above 1 with `zero` 2 or 3",
+            "choose fp32 or bf16_pure, or let `data` or `context` be above 1 with `zero` 2 or 3",
         ),
         Rule(
             plan.zero > 1 and common.shard_ranks(plan) % plan.context != 0,
@@ -138,6 +141,24 @@ def state_rules(plan: ParallelPlan) -> list[Rule]:
             "choose adamw",
         ),
         Rule(
+            plan.recompute == "selective",
+            "recompute",
+            "torchtitan recomputes operators or whole layers",
+            "choose operators or full",
+        ),
+        Rule(
+            plan.loss not in {"copies", "fused"},
+            "loss",
+            "torchtitan's settings choose between a loss that is compiled and one that is not",
+            "choose fused or copies",
+        ),
+        Rule(
+            plan.dropout,
+            "dropout",
+            "torchtitan's models drop nothing out",
+            "set `dropout` to false",
+        ),
+        Rule(
             plan.recompute_layers != 0,
             "recompute_layers",
             "torchtitan recomputes every layer or none",
@@ -150,7 +171,7 @@ def argument_rules(model: Transformer, plan: ParallelPlan) -> list[Rule]:
     """Return what cannot be said by arguments, which is all that torchtitan reads from 0.3 on."""
     return [
         Rule(
-            plan.precision == "fp8",
+            plan.precision in {"fp8", "fp8_rowwise"},
             "precision",
             "torchtitan's arguments cannot switch fp8 on since 0.3",
             "choose bf16 and a function of torchtitan's that converts to float8, or use a TOML"

@@ -1,0 +1,78 @@
+"""The best plans over pools at several sites: which pools, what each holds, and how it is cut."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from itertools import chain
+
+import numpy as np
+
+from gridloom.planner.pareto import rounded
+from gridloom.planner.pools import PoolPlan, PoolSpace, accepted, objective
+from gridloom.planner.pools_replicas import ShareTable, replica_plans, share_tables
+from gridloom.planner.pools_stages import stage_plans
+
+
+@dataclass(frozen=True)
+class PoolFound:
+    """The answer of a search over pools.
+
+    Attributes:
+        plans: The best ones, best first.
+        front: Those that no other one beats in time and price, fastest first.
+        compared: How many choices of pools, each with its best plans, were compared.
+    """
+
+    plans: tuple[PoolPlan, ...]
+    front: tuple[PoolPlan, ...]
+    compared: int
+
+
+def search_pools(asked: PoolSpace, progress: Callable[[int, int], None] | None = None) -> PoolFound:
+    """Return the best plans over some of the pools.
+
+    Equals (to about eleven digits of the objective) are ordered by fewer devices, then less memory,
+    then the names of the pools and the plans of their parts.
+
+    Args:
+        asked: What to go through.
+        progress: Called with tables done and tables in all, one for each pool and number of its
+            devices; what follows takes less.
+    """
+    tables: list[ShareTable] = []
+    total = sum(len(pool.choices) for pool in asked.pools)
+    if "replicas" in asked.ways or "one_pool" in asked.ways:
+        for table in share_tables(asked):
+            tables.append(table)
+            if progress:
+                progress(len(tables), total)
+    staged = stage_plans(asked) if "stages" in asked.ways else iter(())
+    plans = [
+        plan
+        for plan in chain(replica_plans(asked, tables), staged)
+        if plan.way == "one_pool" or plan.way in asked.ways
+    ]
+    within = sorted(
+        (plan for plan in plans if accepted(plan, asked.goal)),
+        key=lambda plan: _order(objective(plan, asked.goal), plan),
+    )
+    return PoolFound(tuple(within[: asked.goal.top]), _front(within), len(plans))
+
+
+def _order(value: float, plan: PoolPlan) -> tuple[float, int, float, str]:
+    last = ";".join(
+        f"{part.pool} {part.devices} {part.sequences} {part.plan}" for part in plan.parts
+    )
+    return (_rounded(value), plan.devices, plan.memory_bytes, last)
+
+
+def _rounded(value: float) -> float:
+    return float(rounded(np.array(value)))
+
+
+def _front(plans: list[PoolPlan]) -> tuple[PoolPlan, ...]:
+    """Return the plans that no other one beats in time and price, fastest first."""
+    front: list[PoolPlan] = []
+    for plan in sorted(plans, key=lambda p: (_rounded(p.time_s), _order(p.price, p))):
+        if not front or _rounded(plan.price) < _rounded(front[-1].price):
+            front.append(plan)
+    return tuple(front)

@@ -11,6 +11,7 @@ import os
 import sys
 import tempfile
 import types
+from importlib import import_module as load
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +19,8 @@ os.environ["DS_ACCELERATOR"] = "cpu"
 
 
 def deepspeed(case: dict[str, Any]) -> dict[str, Any]:
-    import deepspeed.runtime.config as runtime
-    from deepspeed.module_inject.auto_ep_config import validate_autoep_config
+    runtime: Any = load("deepspeed.runtime.config")
+    validate_autoep_config = load("deepspeed.module_inject.auto_ep_config").validate_autoep_config
 
     config, ranks, data = case["config"], case["ranks"], case["data"]
     # What the launcher would say of the processes
@@ -60,11 +61,12 @@ def deepspeed(case: dict[str, Any]) -> dict[str, Any]:
 
 
 def accelerate(case: dict[str, Any]) -> dict[str, Any]:
-    from accelerate.commands.config.config_args import load_config_from_file
-    from accelerate.commands.launch import _validate_launch_command, launch_command_parser
-    from accelerate.parallelism_config import ParallelismConfig
-    from accelerate.utils import FullyShardedDataParallelPlugin
-    from accelerate.utils.launch import prepare_multi_gpu_env
+    parallelism_config: Any = load("accelerate.parallelism_config")
+    utils: Any = load("accelerate.utils")
+    load_config_from_file = load("accelerate.commands.config.config_args").load_config_from_file
+    _validate_launch_command = load("accelerate.commands.launch")._validate_launch_command
+    launch_command_parser = load("accelerate.commands.launch").launch_command_parser
+    prepare_multi_gpu_env = load("accelerate.utils.launch").prepare_multi_gpu_env
 
     with tempfile.TemporaryDirectory() as folder:
         path = str(Path(folder) / "config.yaml")
@@ -85,7 +87,7 @@ def accelerate(case: dict[str, Any]) -> dict[str, Any]:
     if not args.use_fsdp:
         return found
     os.environ.update(prepare_multi_gpu_env(args))
-    plugin, sizes = FullyShardedDataParallelPlugin(), ParallelismConfig()
+    plugin, sizes = utils.FullyShardedDataParallelPlugin(), parallelism_config.ParallelismConfig()
     assert sizes.total_size == config.num_processes
     return found | {
         "reshard": plugin.reshard_after_forward,
@@ -99,16 +101,16 @@ def accelerate(case: dict[str, Any]) -> dict[str, Any]:
 
 def torchtitan_toml(case: dict[str, Any]) -> dict[str, Any]:
     _without_models()
-    from torch.distributed.pipelining.schedules import get_schedule_class
-    from torchtitan.config.manager import ConfigManager
-    from torchtitan.distributed.parallel_dims import ParallelDims
+    manager: Any = load("torchtitan.config.manager")
+    parallel_dims: Any = load("torchtitan.distributed.parallel_dims")
+    get_schedule_class = load("torch.distributed.pipelining.schedules").get_schedule_class
 
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "job.toml"
         path.write_text(case["text"], encoding="utf-8")
-        config = ConfigManager().parse_args(["--job.config_file", str(path)])
+        config = manager.ConfigManager().parse_args(["--job.config_file", str(path)])
     part = config.parallelism
-    dims = ParallelDims(
+    dims = parallel_dims.ParallelDims(
         dp_replicate=part.data_parallel_replicate_degree,
         dp_shard=part.data_parallel_shard_degree,
         cp=part.context_parallel_degree,
@@ -134,33 +136,30 @@ def torchtitan_toml(case: dict[str, Any]) -> dict[str, Any]:
 
 def torchtitan_arguments(case: dict[str, Any]) -> dict[str, Any]:
     _without_models()
-    from torchtitan.config.configs import CompileConfig, ParallelismConfig, TrainingConfig
-    from torchtitan.config.manager import ConfigManager
-    from torchtitan.distributed.activation_checkpoint import (
-        ActivationCheckpointingConfig,
-        SelectiveAC,
-    )
-    from torchtitan.distributed.parallel_dims import ParallelDims
+    configs: Any = load("torchtitan.config.configs")
+    manager: Any = load("torchtitan.config.manager")
+    activation_checkpoint: Any = load("torchtitan.distributed.activation_checkpoint")
+    parallel_dims: Any = load("torchtitan.distributed.parallel_dims")
 
     # Those sections of `Trainer.Config` that do not need a model
     sections = {
         "hf_assets_path": (str, "."),
-        "training": (TrainingConfig, TrainingConfig()),
-        "parallelism": (ParallelismConfig, ParallelismConfig()),
-        "compile": (CompileConfig, CompileConfig()),
-        "activation_checkpoint": (ActivationCheckpointingConfig, SelectiveAC.Config()),
+        "training": (configs.TrainingConfig, configs.TrainingConfig()),
+        "parallelism": (configs.ParallelismConfig, configs.ParallelismConfig()),
+        "compile": (configs.CompileConfig, configs.CompileConfig()),
+        "activation_checkpoint": (
+            activation_checkpoint.ActivationCheckpointingConfig,
+            activation_checkpoint.SelectiveAC.Config(),
+        ),
     }
-    fields = [
-        (name, kind, dataclasses.field(default_factory=lambda default=default: default))
-        for name, (kind, default) in sections.items()
-    ]
+    fields = [(name, kind, field_of(default)) for name, (kind, default) in sections.items()]
     registry: Any = types.ModuleType("probe_registry")
     registry.probe = dataclasses.make_dataclass("Config", fields)
     sys.modules["probe_registry"] = registry
     words = ["--module", "probe_registry", "--config", "probe", *case["words"]]
-    config = ConfigManager().parse_args(words)
+    config = manager.ConfigManager().parse_args(words)
     part = config.parallelism
-    ParallelDims(
+    parallel_dims.ParallelDims(
         dp_replicate=part.data_parallel_replicate_degree,
         dp_shard=part.data_parallel_shard_degree,
         cp=part.context_parallel_degree,
@@ -175,6 +174,10 @@ def torchtitan_arguments(case: dict[str, Any]) -> dict[str, Any]:
         "recompute": type(policy).__qualname__ if policy else None,
         "stage": part.pipeline_parallel_layers_per_stage,
     }
+
+
+def field_of(default: Any) -> Any:
+    return dataclasses.field(default_factory=lambda: default)
 
 
 def _titan(config: Any) -> dict[str, Any]:
@@ -217,19 +220,19 @@ def _without_models() -> None:
 
 def megatron(case: dict[str, Any]) -> dict[str, Any]:
     """Build Megatron-Core's own configurations, as `core_transformer_config_from_args` does."""
-    import megatron.core.utils
-    from megatron.core.distributed import DistributedDataParallelConfig
-    from megatron.core.optimizer import OptimizerConfig
-    from megatron.core.transformer import MLATransformerConfig, TransformerConfig
-    from packaging.version import Version
+    distributed: Any = load("megatron.core.distributed")
+    optimizer: Any = load("megatron.core.optimizer")
+    transformer: Any = load("megatron.core.transformer")
+    version: Any = load("packaging.version")
 
-    megatron.core.utils._te_version = Version("2.9.0")  # Transformer Engine needs a GPU
+    utils: Any = load("megatron.core.utils")
+    utils._te_version = version.Version("2.9.0")  # Transformer Engine needs a GPU
     given = _values(case["words"])
     latent = "multi_latent_attention" in given
     kinds = {
-        "model": MLATransformerConfig if latent else TransformerConfig,
-        "optimizer": OptimizerConfig,
-        "sharding": DistributedDataParallelConfig,
+        "model": transformer.MLATransformerConfig if latent else transformer.TransformerConfig,
+        "optimizer": optimizer.OptimizerConfig,
+        "sharding": distributed.DistributedDataParallelConfig,
     }
     built: dict[str, Any] = {}
     known: set[str] = set()
@@ -284,15 +287,16 @@ _RENAMED = {
 
 
 def _values(words: list[str]) -> dict[str, Any]:
-    import torch
-    from megatron.core.transformer.enums import AttnBackend
+    enums: Any = load("megatron.core.transformer.enums")
+    torch = load("torch")
 
     given: dict[str, Any] = {}
+    last = ""
     for word in words:
         if word.startswith("--"):
             name = word[2:].replace("-", "_")
-            given[_RENAMED.get(name, name)] = not name.startswith(("no_", "disable_"))
             last = _RENAMED.get(name, name)
+            given[last] = not name.startswith(("no_", "disable_"))
         else:
             given[last] = _typed(word)
     given["bf16"] = given.get("bf16", False)
@@ -300,7 +304,7 @@ def _values(words: list[str]) -> dict[str, Any]:
         half = torch.bfloat16 if given["bf16"] else torch.float16
         given |= {"params_dtype": half, "pipeline_dtype": half}
     given.setdefault("pipeline_dtype", torch.float32)
-    given["attention_backend"] = AttnBackend[given["attention_backend"]]
+    given["attention_backend"] = enums.AttnBackend[given["attention_backend"]]
     if "window_size" in given:
         given["window_size"] = tuple(int(side) for side in given["window_size"].split(","))
     if "moe_layer_freq" in given and not isinstance(given["moe_layer_freq"], int):
@@ -341,7 +345,7 @@ def main() -> None:
         kept = dict(os.environ)
         try:
             found.append(probe(case))
-        except (Exception, SystemExit) as error:
+        except (Exception, SystemExit) as error:  # noqa: BLE001 - what a parser raises is its word
             found.append({"refused": f"{type(error).__name__}: {error}"})
         os.environ.clear()
         os.environ.update(kept)

@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import os
 import shutil
 import site
 import subprocess
@@ -12,7 +13,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from gridloom.model.parallel import ParallelPlan
+from gridloom.model.parallel import Offload, ParallelPlan
 from gridloom.model.transformer import Experts, LatentAttention, Transformer
 from gridloom.planner.frameworks import accelerate, common, deepspeed, megatron, torchtitan
 from gridloom.planner.frameworks.common import Goal
@@ -24,7 +25,7 @@ REQUIREMENTS = BED / "framework-requirements.txt"
 PLACE = BED.parents[1] / ".venv-frameworks"
 TITANS = {"torchtitan-toml": "0.2.2", "torchtitan-arguments": "0.3.0"}
 TRANSFORMERS = "transformers==5.24.0"  # Accelerate asks for its release before it cuts matrices
-HOST = ("optimizer", "gradients", "parameters")
+HOST: tuple[Offload, ...] = ("optimizer", "gradients", "parameters")
 
 DENSE = Transformer(
     name="", layers=32, hidden=4096, ffn=14336, heads=32, kv_heads=8, vocabulary=128256
@@ -55,7 +56,14 @@ def python() -> Path:
     # Torch weighs hundreds of megabytes: it is taken from where the tests run
     paths = "\n".join(site.getsitepackages())
     (ours / "site-packages" / "torch-of-the-tests.pth").write_text(paths)
-    pip = [interpreter, "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
+    pip: list[str | Path] = [
+        interpreter,
+        "-m",
+        "pip",
+        "install",
+        "--quiet",
+        "--disable-pip-version-check",
+    ]
     steps = [
         [*pip, "setuptools", "wheel"],
         [*pip, "--no-build-isolation", "--requirement", REQUIREMENTS],
@@ -71,7 +79,7 @@ def python() -> Path:
             capture_output=True,
             text=True,
             check=False,
-            env={"PATH": "/usr/bin:/bin", "DS_BUILD_OPS": "0", "DS_ACCELERATOR": "cpu"},
+            env=os.environ | {"DS_BUILD_OPS": "0", "DS_ACCELERATOR": "cpu"},
         )
         if done.returncode:
             pytest.skip(f"pip cannot install the frameworks: {done.stderr.strip()[-500:]}")
@@ -86,7 +94,7 @@ def probe(python: Path, framework: str, cases: list[dict[str, Any]]) -> list[dic
         capture_output=True,
         text=True,
         check=False,
-        env={"PATH": "/usr/bin:/bin", "PYTHONPATH": str(PLACE / framework), "HOME": str(PLACE)},
+        env=os.environ | {"PYTHONPATH": str(PLACE / framework), "HOME": str(PLACE)},
     )
     assert done.returncode == 0, done.stderr[-3000:]
     found: list[dict[str, Any]] = json.loads(done.stdout.splitlines()[-1])

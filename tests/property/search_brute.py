@@ -57,7 +57,9 @@ def cuts(space: SearchSpace, devices: int) -> Iterator[dict[str, Any]]:
             alone = data * context == 1 and (
                 not model.experts or tensor * context * data == expert * ranks
             )
-            group = shard_group(space, tensor, data * context, 0 if alone else zero, shard, alone)
+            group = shard_group(
+                space, tensor, data * context, zero, -2 if alone and shard else shard
+            )
             if group < 0:
                 continue
             yield {
@@ -129,11 +131,9 @@ def stage_layers(layers: int, pipeline: int, chunks: int) -> tuple[int, ...]:
     return tuple(stages)
 
 
-def shard_group(
-    space: SearchSpace, tensor: int, shared: int, zero: int, shard: int, alone: bool
-) -> int:
+def shard_group(space: SearchSpace, tensor: int, shared: int, zero: int, shard: int) -> int:
     """Return the plan's ``shard``; -1 when there is no such group."""
-    if alone or zero == 0 or shard == 0:
+    if zero == 0 or shard == 0:
         return 0
     group = space.node // tensor if shard == NODE_SHARD else shard
     if group < 2 or shared % group:
@@ -157,10 +157,9 @@ def whole_plan(
     space: SearchSpace, cut: dict[str, Any], knobs: dict[str, Any]
 ) -> ParallelPlan | None:
     fields = {**knobs, **{name: value for name, value in cut.items() if value is not None}}
-    if fields["tensor"] == 1:
+    if fields["tensor"] == 1 and fields["expert_tensor"] in (0, 1):
         fields["sequence_parallel"] = False
-        if fields["expert_tensor"] in (0, 1):
-            fields["overlap_tensor"] = False
+        fields["overlap_tensor"] = False
     if fields["zero"] == 0:
         fields["overlap_parameters"] = True
     if fields["sequence_parallel"] and space.sequence // cut["context"] % cut["tensor"]:

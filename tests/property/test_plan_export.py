@@ -48,7 +48,7 @@ def transformers(draw: st.DrawFn) -> Transformer:
         positions=draw(st.sampled_from([0, 4096])),
         norm=norm,
         norm_bias=norm == "layer",
-        qk_norm=draw(st.sampled_from(["", "head"])),
+        qk_norm="" if latent else draw(st.sampled_from(["", "head"])),
         qkv_bias=bias[0],
         output_bias=bias[1],
         ffn_bias=bias[2],

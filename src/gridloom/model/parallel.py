@@ -83,6 +83,8 @@ class ParallelPlan(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
         site_sync: What is exchanged between sites.
         gradient_bytes: A parameter's, in the buffer where gradients are summed; 0 for the usual:
             as the weights, but 4 beside bf16 weights below ZeRO-3.
+        reduce_bytes: Of a gradient on its way between data ranks; 0 for the usual: as the weights
+            under ZeRO-3, else as summed.
         loss: How the cross-entropy holds the logits.
         dropout: Masks of dropout are kept.
     """
@@ -116,6 +118,7 @@ class ParallelPlan(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     overlap_tensor: bool = False
     site_sync: SiteSync = SiteSync()
     gradient_bytes: int = 0
+    reduce_bytes: int = 0
     loss: Loss = "copies"
     dropout: bool = False
 

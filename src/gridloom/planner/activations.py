@@ -44,19 +44,19 @@ def tokens(cases: Cases) -> Column:
     return cases.plan.micro_batch * cases.sequence / cases.plan.context
 
 
-def number_bytes(cases: Cases) -> Column:
+def _number_bytes(cases: Cases) -> Column:
     """Return the bytes of one activation: those of a weight in the forward."""
     return cases.plan.weight_bits / 8
 
 
-def operand_bytes(cases: Cases) -> Column:
+def _operand_bytes(cases: Cases) -> Column:
     """Return the bytes of what a matrix product keeps of its input.
 
     Transformer Engine keeps the 8-bit one; under ZeRO-3 weights and inputs are cast on the way and
     the 16-bit input is kept (torchao's float8 training: its published peaks equal those of bf16).
     """
     plan = cases.plan
-    return _choose((plan.matrix_bits == 8) * (plan.zero < 3), 1, number_bytes(cases))
+    return _choose((plan.matrix_bits == 8) * (plan.zero < 3), 1, _number_bytes(cases))
 
 
 def stream_ranks(cases: Cases) -> Column:
@@ -66,7 +66,7 @@ def stream_ranks(cases: Cases) -> Column:
 
 def stream_bytes(cases: Cases) -> Column:
     """Return the bytes of one tensor of the residual stream: ``tokens x hidden`` numbers."""
-    return number_bytes(cases) * tokens(cases) * cases.model.hidden / stream_ranks(cases)
+    return _number_bytes(cases) * tokens(cases) * cases.model.hidden / stream_ranks(cases)
 
 
 def whole(cases: Cases) -> LayerActivations:
@@ -77,8 +77,8 @@ def whole(cases: Cases) -> LayerActivations:
     """
     model, plan = cases.model, cases.plan
     stream = stream_bytes(cases)
-    numbers = stream / number_bytes(cases)
-    outer = numbers * (operand_bytes(cases) + plan.dropout)
+    numbers = stream / _number_bytes(cases)
+    outer = numbers * (_operand_bytes(cases) + plan.dropout)
     per_rank = tokens(cases) / plan.tensor
     return LayerActivations(
         attention=outer + per_rank * _attention_width(cases) + scores(cases),
@@ -115,7 +115,7 @@ def scores(cases: Cases) -> Column:
     The softmax, and with dropout its mask and the masked softmax: ``5 a s^2 b`` in 16 bits.
     """
     model, plan = cases.model, cases.plan
-    width = number_bytes(cases) * (1 + plan.dropout) + plan.dropout
+    width = _number_bytes(cases) * (1 + plan.dropout) + plan.dropout
     pairs = tokens(cases) * cases.sequence * model.heads / plan.tensor
     return (1 - plan.flash_attention) * width * pairs
 
@@ -159,7 +159,7 @@ def _choose(flag: Column, yes: Column, no: Column) -> Column:
 def _attention_width(cases: Cases) -> Column:
     """Return bytes a token of what tensor ranks share of attention's projections and core."""
     model, plan = cases.model, cases.plan
-    width = number_bytes(cases)
+    width = _number_bytes(cases)
     query, key = model.heads * model.head_size, model.kv_heads * model.head_size
     normed = model.qk_norm_head + model.qk_norm_all
     # Eager attention copies keys and values to every query head.
@@ -168,9 +168,11 @@ def _attention_width(cases: Cases) -> Column:
     split = model.heads * (2 * (model.nope_size + model.rope_size) + 2 * model.value_size)
     up = model.heads * model.nope_size
     latents = 2 * (model.query_rank + model.kv_rank) * plan.tensor / stream_ranks(cases)
-    narrow = operand_bytes(cases) < width
+    narrow = _operand_bytes(cases) < width
     output = (
-        narrow * operand_bytes(cases) * _choose(model.latent, model.heads * model.value_size, query)
+        narrow
+        * _operand_bytes(cases)
+        * _choose(model.latent, model.heads * model.value_size, query)
     )
     return width * _choose(model.latent, split + up + latents, projected) + output
 
@@ -182,8 +184,8 @@ def _feed_forward(cases: Cases, width: Column) -> Column:
     second product; eager kernels keep the gate's activation too.
     """
     gated = cases.model.gated
-    inner = number_bytes(cases) * (1 + gated * (2 - cases.plan.fused))
-    return width * (inner + operand_bytes(cases))
+    inner = _number_bytes(cases) * (1 + gated * (2 - cases.plan.fused))
+    return width * (inner + _operand_bytes(cases))
 
 
 def _experts(cases: Cases, shared_input: Column) -> Column:
@@ -194,7 +196,7 @@ def _experts(cases: Cases, shared_input: Column) -> Column:
     weight multiplies.
     """
     model, plan = cases.model, cases.plan
-    width = number_bytes(cases)
+    width = _number_bytes(cases)
     routed = routed_tokens(cases)
     inner = _feed_forward(cases, model.expert_ffn) / plan.expert_tensor
     each = width * 2 * model.hidden + inner
@@ -217,7 +219,7 @@ def routed_tokens(cases: Cases) -> Column:
 
 def _by_operator(cases: Cases, every: LayerActivations) -> LayerActivations:
     model, plan = cases.model, cases.plan
-    width = number_bytes(cases) * tokens(cases)
+    width = _number_bytes(cases) * tokens(cases)
     query, key = model.heads * model.head_size, model.kv_heads * model.head_size
     projected = (2 * query + key) / plan.tensor
     latent = 2 * model.heads * model.value_size / plan.tensor

@@ -12,6 +12,7 @@ import numpy as np
 
 from gridloom.model.parallel import ParallelPlan
 from gridloom.model.transformer import Transformer
+from gridloom.planner.memory_constants import CONTEXT_BYTES, GROUP_BYTES
 
 Column: TypeAlias = Any
 """A number, or a one-dimensional float64 array with one entry a case."""
@@ -127,6 +128,8 @@ class PlanColumns:
     sync_bits: Column
     gradient_bytes: Column = 0
     """Of a parameter's summed gradient; 0 for the usual (`memory.usual_gradient_bytes`)."""
+    reduce_bytes: Column = 0
+    """Of a gradient on its way between data ranks; 0 for the usual."""
     logit_bytes: Column = 14
     """Held for each logit at the loss: see `LOGIT_BYTES`."""
     dropout: Column = 0
@@ -164,8 +167,10 @@ class MachineColumns:
     wan_bytes_per_s: Column
     """Of one site to another; 0 with one site."""
     wan_latency_s: Column
-    context_bytes: Column = 1e9
+    context_bytes: Column = CONTEXT_BYTES
     """Taken by the runtime's context and its loaded kernels, which no allocator counts."""
+    group_bytes: Column = GROUP_BYTES
+    """Taken by buffers of the groups of one axis of the mesh, which no allocator counts."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -331,6 +336,7 @@ def plan_columns(plan: ParallelPlan) -> PlanColumns:
         sync_every=plan.site_sync.every,
         sync_bits=plan.site_sync.bits,
         gradient_bytes=plan.gradient_bytes,
+        reduce_bytes=plan.reduce_bytes,
         logit_bytes=LOGIT_BYTES[plan.loss],
         dropout=int(plan.dropout),
         recompute_operators=int(plan.recompute == "operators"),

@@ -1,4 +1,11 @@
-"""Seconds of collectives: alpha-beta over the levels that each group really spans."""
+"""Seconds of collectives: alpha-beta over the levels that each group really spans.
+
+A group has ``ranks`` members, ``stride`` devices apart in the order in which ranks fill nodes. Its
+members inside one scale-up domain speak over its links; between domains each member has its own
+network interface, so that a group with ``local`` members in a domain crosses with the bandwidth of
+``local`` interfaces (one ring an interface, as NCCL builds them); above a leaf switch a share of
+that bandwidth remains. Alpha-beta: Hockney, 1994; rings: Patarasuk and Yuan, 2009.
+"""
 
 import numpy as np
 
@@ -6,45 +13,76 @@ from gridloom.planner.cases import Cases, Column
 from gridloom.planner.constants import Constants
 
 
-def ring_s(cases: Cases, constants: Constants, ranks: Column, stride: Column, moved_bytes: Column) -> Column:
-    """Return the seconds of a reduce-scatter or an all-gather of ``moved_bytes`` a rank's whole.
+def ring_s(
+    cases: Cases, constants: Constants, ranks: Column, stride: Column, whole_bytes: Column
+) -> Column:
+    """Return the seconds of a reduce-scatter, or an all-gather, of ``whole_bytes`` over a group.
 
-    A ring over ``ranks`` members, ``stride`` devices apart, moves ``(n - 1) / n`` of the whole
-    through each link in ``n - 1`` steps. Where it spans scale-up domains, its members inside one
-    share the network's bandwidth of all of them.
+    ``(n - 1) / n`` of the whole goes through the slowest link, in steps whose latency grows with
+    the ranks around a ring, and with the logarithm of the domains in a tree of rings once that is
+    less (NCCL's trees). An all-reduce is both, one after the other; where the switches of a
+    scale-up domain reduce (NVLink SHARP), each rank sends the whole once and receives it once.
     """
     machine = cases.machine
     local = np.clip(machine.node / np.maximum(stride, 1.0), 1.0, ranks)
-    inside = machine.scaleup_bytes_per_s * constants.scaleup_share
-    outside = local * machine.network_bytes_per_s * constants.network_share
     spans = ranks * stride > machine.node
-    spans = spans & (ranks > 1)
-    rate = np.where(spans, np.minimum(np.where(local > 1, inside, outside), outside), inside)
-    groups = np.ceil(ranks / local)
-    steps = np.where(
-        spans,
-        (groups - 1) * constants.network_latency_s + (local - 1) * constants.scaleup_latency_s,
-        (ranks - 1) * constants.scaleup_latency_s,
-    )
-    # Trees and parallel rings make latency grow with the logarithm once groups are large.
-    depth = np.where(
-        spans,
-        (np.log2(np.maximum(groups, 1.0)) + 1) * constants.network_latency_s
-        + (local - 1) * constants.scaleup_latency_s,
-        steps,
-    )
-    time = moved_bytes * (ranks - 1) / np.maximum(ranks, 1.0) / rate + np.minimum(steps, depth)
-    return np.where(ranks > 1, time, 0.0)
+    inside = machine.scaleup_bytes_per_s * constants.scaleup_share
+    outside = local * _network_bytes_per_s(cases, constants, ranks * stride)
+    outside = np.where(local > 1, np.minimum(inside, outside), outside)
+    domains = np.ceil(ranks / local)
+    near = (local - 1) * constants.scaleup_latency_s
+    hops = np.minimum(domains - 1, np.log2(np.maximum(domains, 1.0)) + 1.0)
+    latency = np.where(spans, hops * constants.network_latency_s, 0.0) + near
+    moved = whole_bytes * (ranks - 1) / np.maximum(ranks, 1.0)
+    return np.where(ranks > 1, moved / np.where(spans, outside, inside) + latency, 0.0)
 
 
-def all_to_all_s(cases: Cases, constants: Constants, ranks: Column, stride: Column, sent_bytes: Column) -> Column:
-    """Return the seconds of an exchange in which each rank sends ``sent_bytes`` in all."""
+def all_to_all_s(
+    cases: Cases, constants: Constants, ranks: Column, stride: Column, sent_bytes: Column
+) -> Column:
+    """Return the seconds of an exchange in which each rank sends ``sent_bytes`` in all.
+
+    What stays in the domain and what leaves it go at once, each over its own links.
+    """
     machine = cases.machine
     local = np.clip(machine.node / np.maximum(stride, 1.0), 1.0, ranks)
     inside = machine.scaleup_bytes_per_s * constants.all_to_all_share
     outside = machine.network_bytes_per_s * constants.all_to_all_share
-    far = np.where(ranks > local, (ranks - local) / np.maximum(ranks, 1.0), 0.0)
-    near = np.where(ranks > 1, (local - 1) / np.maximum(ranks, 1.0), 0.0)
+    far = np.maximum(ranks - local, 0.0) / np.maximum(ranks, 1.0)
+    near = np.maximum(local - 1, 0.0) / np.maximum(ranks, 1.0)
     time = np.maximum(sent_bytes * near / inside, sent_bytes * far / outside)
     latency = np.where(far > 0, constants.network_latency_s, constants.scaleup_latency_s)
     return np.where(ranks > 1, time + latency, 0.0)
+
+
+def hop_s(cases: Cases, constants: Constants, stride: Column, sent_bytes: Column) -> Column:
+    """Return the seconds of one message to the rank ``stride`` devices away."""
+    machine = cases.machine
+    far = stride >= machine.node
+    rate = np.where(
+        far,
+        _network_bytes_per_s(cases, constants, stride),
+        machine.scaleup_bytes_per_s * constants.scaleup_share,
+    )
+    latency = np.where(far, constants.network_latency_s, constants.scaleup_latency_s)
+    return sent_bytes / rate + latency
+
+
+def sites_s(cases: Cases, payload_bytes: Column) -> Column:
+    """Return the seconds of one all-reduce of a site's payload over the ring of sites.
+
+    ``2 (S - 1) / S`` of the payload leaves each site, in ``2 (S - 1)`` steps.
+    """
+    machine = cases.machine
+    sites = np.maximum(machine.sites, 1.0)
+    rate = np.where(machine.wan_bytes_per_s > 0, machine.wan_bytes_per_s, np.inf)
+    moved = 2.0 * (sites - 1) / sites * payload_bytes / rate
+    return moved + 2.0 * (sites - 1) * machine.wan_latency_s
+
+
+def _network_bytes_per_s(cases: Cases, constants: Constants, span: Column) -> Column:
+    """Return what one interface carries for a group that spans ``span`` devices."""
+    machine = cases.machine
+    above = (machine.leaf > 0) & (span > machine.leaf)
+    share = np.where(above, machine.spine_share, 1.0)
+    return machine.network_bytes_per_s * constants.network_share * share

@@ -67,6 +67,8 @@ class Constants:
     """Start of one kernel on the device."""
     launch_s: Column = 10e-6
     """What the host needs to launch one kernel: a floor when kernels are short."""
+    blocking_s: Column = 60e-6
+    """What a kernel costs on top of its time when the host waits for it."""
     layer_kernels: Column = 20.0
     """Kernels of a layer's forward."""
     scaleup_share: Column = 0.75

@@ -19,12 +19,19 @@ class CostModel:
         memory_lines: For one plan, the fullest stage, and what one of its ranks holds, by kind, in
             bytes.
         step_lines: For one plan, the seconds of its training step by kind.
+        memory_ignores: Columns of a plan that ``memory_bytes`` does not read: memory is computed
+            once for plans that differ in these only.
     """
 
     memory_bytes: Callable[[Cases], Column]
     step_s: Callable[[Cases], Column]
     memory_lines: Callable[[Cases], tuple[int, Mapping[str, float]]]
     step_lines: Callable[[Cases], Mapping[str, float]]
+    memory_ignores: frozenset[str] = frozenset()
+
+
+MEMORY_IGNORES = frozenset({"overlap_gradients", "overlap_parameters", "overlap_tensor"})
+"""Columns that `memory.peak_bytes` does not read."""
 
 
 def cost_model(constants: Constants) -> CostModel:
@@ -37,7 +44,7 @@ def cost_model(constants: Constants) -> CostModel:
         lines = vars(step_time(cases, constants))
         return {name.removesuffix("_s"): float(line) for name, line in lines.items()}
 
-    return CostModel(peak_bytes, step_s, fullest_stage, step_lines)
+    return CostModel(peak_bytes, step_s, fullest_stage, step_lines, MEMORY_IGNORES)
 
 
 def fullest_stage(cases: Cases) -> tuple[int, Mapping[str, float]]:

@@ -3,6 +3,7 @@
 import msgspec
 
 from gridloom.planner.cases import MachineColumns
+from gridloom.planner.memory_constants import CONTEXT_BYTES, GROUP_BYTES
 
 
 class AcceleratorType(msgspec.Struct, frozen=True, kw_only=True):
@@ -93,4 +94,7 @@ def machine_columns(accelerator: AcceleratorType, fabric: Fabric) -> MachineColu
         sites=fabric.sites,
         wan_bytes_per_s=fabric.wan_bytes_per_s,
         wan_latency_s=fabric.wan_latency_s,
+        # A TPU has no context of a driver, and its collectives need no buffers of their own.
+        context_bytes=0.0 if accelerator.family == "tpu" else CONTEXT_BYTES,
+        group_bytes=0.0 if accelerator.family == "tpu" else GROUP_BYTES,
     )

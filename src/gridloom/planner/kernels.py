@@ -14,11 +14,19 @@ Pair = tuple[Column, Column]
 
 @dataclass(frozen=True)
 class LayerSeconds:
-    """Forward and backward of one layer and one micro-batch, and attention's part alone."""
+    """Seconds of one layer and one micro-batch.
+
+    Attributes:
+        forward: All of its forward.
+        backward: All of its backward.
+        core: Of the forward, attention between its projections.
+        products: Of the forward, the matrix products beside attention's own.
+    """
 
     forward: Column
     backward: Column
-    core_forward: Column
+    core: Column
+    products: Column
 
 
 def layer_seconds(cases: Cases, constants: Constants, *, expert: bool) -> LayerSeconds:
@@ -36,11 +44,12 @@ def layer_seconds(cases: Cases, constants: Constants, *, expert: bool) -> LayerS
     kernels = constants.layer_kernels * np.where(plan.fused == 1, 1.0, constants.unfused_kernels)
     kernels = kernels + (constants.expert_kernels if expert else 0.0)
     floor = constants.launch_s * kernels
-    waits = plan.blocking_launches == 1
+    waits = plan.blocking_launches * constants.blocking_s * kernels
     return LayerSeconds(
-        forward=np.where(waits, forward + floor, _longer(forward, floor)),
-        backward=np.where(waits, backward + 2.0 * floor, _longer(backward, 2.0 * floor)),
-        core_forward=core[0],
+        forward=_longer(forward, floor) + waits,
+        backward=_longer(backward, 2.0 * floor) + 2.0 * waits,
+        core=core[0],
+        products=projections[0] + feed_forward[0],
     )
 
 

@@ -20,7 +20,6 @@ from gridloom.planner.memory_constants import (
     FP32_BYTES,
     FRAGMENTED_SHARE,
     GATHERED_LAYERS,
-    GROUP_BYTES,
     WORKSPACE_BYTES,
 )
 from gridloom.planner.models.parameters import (
@@ -423,4 +422,4 @@ def _context(cases: Cases) -> Column:
     """Return bytes that no allocator counts: the context, and buffers of each axis' groups."""
     plan = cases.plan
     axes = 1 * (plan.tensor > 1) + (plan.pipeline > 1) + (plan.data * plan.context > 1)
-    return cases.machine.context_bytes + GROUP_BYTES * axes
+    return cases.machine.context_bytes + cases.machine.group_bytes * axes

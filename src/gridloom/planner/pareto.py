@@ -32,7 +32,7 @@ class Entries:
         memory_bytes: Less is better between equals after that.
         number: Place in the order of all plans: decides last, so that no two are equal.
         time_s: Time of the whole training.
-        price: Of the whole training.
+        price: Of the whole training, or its device-hours.
         step_s: Time of a training step.
     """
 

@@ -1,7 +1,7 @@
 """The best plans over pools at several sites: which pools, what each holds, and how it is cut."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain
 
 import numpy as np
@@ -38,6 +38,21 @@ def search_pools(asked: PoolSpace, progress: Callable[[int, int], None] | None =
         progress: Called with tables done and tables in all, one for each pool and number of its
             devices; what follows takes less.
     """
+    if any(pool.price_per_device_hour for pool in asked.pools):
+        return _searched(asked, progress)
+    # Without any price, device-hours stand in for it.
+    pools = tuple(replace(pool, price_per_device_hour=1.0) for pool in asked.pools)
+    found = _searched(
+        replace(asked, pools=pools, goal=replace(asked.goal, price_max=0.0)), progress
+    )
+    return replace(
+        found,
+        plans=tuple(replace(plan, price=0.0) for plan in found.plans),
+        front=tuple(replace(plan, price=0.0) for plan in found.front),
+    )
+
+
+def _searched(asked: PoolSpace, progress: Callable[[int, int], None] | None) -> PoolFound:
     tables: list[ShareTable] = []
     total = sum(len(pool.choices) for pool in asked.pools)
     if "replicas" in asked.ways or "one_pool" in asked.ways:

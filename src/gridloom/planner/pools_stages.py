@@ -163,7 +163,8 @@ class _Chain:
         if not table.degree_rows:
             return None
         block = next(blocks(table, table.degree_rows * table.knob_rows))
-        degree, knob, cases = block.degree, block.knob, block.cases
+        degree, knob = block.pairs
+        cases = block.cases
         stages = table.degrees["pipeline"][degree].astype(np.float64)
         names = ("data", "context", "micro_batch")
         key = np.stack([table.degrees[name][degree] for name in names], axis=1)

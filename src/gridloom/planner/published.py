@@ -13,8 +13,10 @@ from gridloom.model.parallel import ParallelPlan
 from gridloom.model.transformer import Experts, Transformer
 from gridloom.planner.catalogue import find_accelerator
 from gridloom.planner.hardware import AcceleratorType, Fabric
+from gridloom.planner.memory import Counter
 from gridloom.planner.models.parameters import count_parameters
-from gridloom.planner.models.presets import matching
+from gridloom.planner.models.presets import find_preset, matching
+from gridloom.planner.published_programs import Program, program_of
 
 Row = Mapping[str, str]
 """A line of the table by column; a missing cell is an empty string."""
@@ -27,6 +29,8 @@ class Run:
     Attributes:
         id: Of the row.
         group: Rows that were measured together: one source, one cluster, one program.
+        label: The model as the row names it.
+        program: That trained it.
         model: Shape of the model.
         plan: How it was cut.
         accelerator: On which devices.
@@ -38,11 +42,13 @@ class Run:
         assumed: What was not stated and how it was filled in.
         step_s: Measured seconds of a training step; 0 when not measured.
         memory_bytes: Measured peak memory of a device; 0 when not measured.
+        counter: What was counted.
     """
 
     id: str
     group: str
     label: str
+    program: str
     model: Transformer
     plan: ParallelPlan
     accelerator: AcceleratorType
@@ -54,6 +60,12 @@ class Run:
     assumed: tuple[str, ...] = ()
     step_s: float = 0.0
     memory_bytes: float = 0.0
+    counter: Counter = "reserved"
+
+    @property
+    def guessed(self) -> bool:
+        """Whether an input that decides much is a guess."""
+        return any(text.startswith(("micro_batch", "virtual_stages")) for text in self.assumed)
 
 
 @dataclass(frozen=True)
@@ -62,10 +74,12 @@ class Unexpressed:
 
     Attributes:
         id: Of the row.
+        grade: As in `Run`.
         reason: Why not.
     """
 
     id: str
+    grade: str
     reason: str
 
 
@@ -91,26 +105,33 @@ class _Reader:
         self.assumed.append(f"{what}={value}")
         return value
 
+    @property
+    def words(self) -> str:
+        """Everything that the row says in words."""
+        names = ("source", "notes", "model", "gpu", "precision", "group")
+        return " ".join(self.text(name) for name in names)
+
 
 def read_run(row: Row) -> Run | Unexpressed:
     """Return the case that ``row`` describes, or why it describes none."""
     cells = _Reader(row)
-    missing = _missing(cells)
-    if missing:
-        return Unexpressed(cells.text("id"), missing)
+    grade = cells.text("completeness").split(":")[0] or "A"
+    reason = _inexpressible(cells)
     accelerator = find_accelerator(cells.text("gpu"))
-    assert accelerator is not None
+    if reason or accelerator is None:
+        return Unexpressed(cells.text("id"), grade, reason)
     model = _model(cells)
+    program = program_of(cells.words)
     devices = cells.count("n_gpus")
-    plan, batch = _plan(cells, devices)
+    plan, batch = _plan(cells, devices, program, model.layers)
     if plan.world_size != devices:
-        return Unexpressed(
-            cells.text("id"), f"the degrees make {plan.world_size} ranks, not {devices}"
-        )
+        reason = f"the degrees make {plan.world_size} ranks, not {devices}"
+        return Unexpressed(cells.text("id"), grade, reason)
     return Run(
         id=cells.text("id"),
         group=cells.text("group") or cells.text("source"),
         label=cells.text("model"),
+        program=program.name,
         model=model,
         plan=plan,
         accelerator=accelerator,
@@ -118,41 +139,57 @@ def read_run(row: Row) -> Run | Unexpressed:
         devices=devices,
         sequence=cells.count("seq_len"),
         global_batch=batch,
-        grade=cells.text("completeness").split(":")[0] or "A",
+        grade=grade,
         assumed=tuple(cells.assumed),
         step_s=_step_s(cells, model, devices, batch),
-        memory_bytes=cells.number("peak_memory_GB") * 1e9,
+        memory_bytes=_memory_bytes(cells),
+        counter=_counter(cells),
     )
 
 
-def _missing(cells: _Reader) -> str:
-    """Return which inputs are missing that nothing can stand in for."""
-    needed = ("layers", "hidden", "seq_len", "n_gpus")
+def _inexpressible(cells: _Reader) -> str:
+    """Return what is missing that nothing can stand in for, or what the model does not cover."""
+    words = cells.words + cells.text("optimizer") + cells.text("kind")
+    if re.search(r"LoRA|Adapter|nf4|ViT|finetune", words) and "SFT" not in words:
+        return "not full training of a language model"
+    needed = ["seq_len", "n_gpus"]
+    if find_preset(_preset_name(cells)) is None:
+        needed = ["layers", "hidden", *needed]
     absent = [name for name in needed if not cells.count(name)]
     if absent:
         return "not stated: " + ", ".join(absent)
     if find_accelerator(cells.text("gpu")) is None:
         return f"unknown accelerator {cells.text('gpu')!r}"
+    if cells.text("unit") in {"ms", "%"}:
+        return f"measured in {cells.text('unit')}, not bytes"
     return ""
 
 
 # --- the model
 
 
+def _preset_name(cells: _Reader) -> str:
+    """Return the model's name without what follows it: ``Llama3.1-8B torchtitan``."""
+    return (cells.text("model").split() or [""])[0]
+
+
 def _model(cells: _Reader) -> Transformer:
     """Return the preset of these sizes, or a transformer whose count comes closest to the row's."""
     layers, hidden = cells.count("layers"), cells.count("hidden")
+    named = find_preset(_preset_name(cells))
+    if named is not None and not (layers and hidden):
+        return named
     heads = cells.count("heads") or cells.assume("heads", max(1, hidden // 128))
+    numbers = _expert_numbers(cells)
     found = matching(
         layers,
         hidden,
         heads,
         kv_heads=cells.count("kv_heads") or heads,
         vocabulary=cells.count("vocab"),
+        experts=numbers[0],
     )
-    if found is not None and (found.experts is not None) == bool(cells.text("moe(experts,topk)")):
-        return found
-    return _nearest(cells, layers, hidden, heads)
+    return found or _nearest(cells, layers, hidden, heads)
 
 
 def _nearest(cells: _Reader, layers: int, hidden: int, heads: int) -> Transformer:
@@ -172,25 +209,33 @@ def _nearest(cells: _Reader, layers: int, hidden: int, heads: int) -> Transforme
         )
         for gated, tied in ((False, True), (True, False), (False, False), (True, True))
     ]
+    if shapes[0].experts is not None:
+        return shapes[1]
     stated = cells.number("params_B") * 1e9
-    if not stated or cells.text("moe(experts,topk)"):
-        return shapes[1] if cells.text("moe(experts,topk)") else shapes[0]
+    if not stated:
+        return shapes[0]
     return min(shapes, key=lambda shape: abs(count_parameters(shape).total - stated))
 
 
-def _experts(cells: _Reader, ffn: int) -> Experts | None:
+def _expert_numbers(cells: _Reader) -> tuple[int, int]:
     numbers = re.findall(r"\d+", cells.text("moe(experts,topk)"))
-    if len(numbers) < 2:
+    return (int(numbers[0]), int(numbers[1])) if len(numbers) > 1 else (0, 0)
+
+
+def _experts(cells: _Reader, ffn: int) -> Experts | None:
+    count, per_token = _expert_numbers(cells)
+    if not count:
         return None
     stated = re.search(r"moe_ffn (\d+)", cells.text("arch_source"))
-    width = int(stated.group(1)) if stated else ffn
-    return Experts(count=int(numbers[0]), per_token=int(numbers[1]), ffn=width)
+    return Experts(count=count, per_token=per_token, ffn=int(stated.group(1)) if stated else ffn)
 
 
 # --- the plan
 
 
-def _plan(cells: _Reader, devices: int) -> tuple[ParallelPlan, int]:
+def _plan(
+    cells: _Reader, devices: int, program: Program, layers: int
+) -> tuple[ParallelPlan, int]:
     tensor, pipeline = cells.count("tp") or 1, cells.count("pp") or 1
     context = cells.count("cp") or 1
     data = cells.count("dp") or devices // (tensor * pipeline * context)
@@ -200,36 +245,41 @@ def _plan(cells: _Reader, devices: int) -> tuple[ParallelPlan, int]:
         micro = cells.assume("micro_batch", _micro_batch(batch, data, pipeline))
     if not batch:
         batch = cells.assume("global_batch", micro * data)
-    chunks = cells.count("vpp") or _virtual_stages(cells, pipeline)
+    chunks = cells.count("vpp") or _virtual_stages(cells, pipeline, layers)
     precision = _precision(cells)
-    recompute = _recompute(cells)
-    zero = cells.text("zero")
-    group = re.search(r"shard group (\d+)", zero) or re.search(r"FSDP=(\d+)", cells.text("notes"))
-    recompute_layers = _recompute_layers(cells, pipeline)
-    stage = int(cells.number("zero"))
+    recompute, recompute_layers = _recompute(cells, program, layers // pipeline)
+    zero = int(cells.number("zero"))
+    shard = re.search(r"shard group (\d+)", cells.text("zero")) or re.search(
+        r"FSDP=(\d+)", cells.text("notes")
+    )
     plan = ParallelPlan(
         tensor=tensor,
         pipeline=pipeline,
         context=context,
         data=data,
         expert=cells.count("ep") or 1,
-        sequence_parallel=_sequence_parallel(cells, tensor, recompute),
+        sequence_parallel=_sequence_parallel(cells, tensor, program, recompute),
         schedule="interleaved" if chunks > 1 else "1f1b",
         virtual_stages=chunks,
-        zero=stage,  # type: ignore[arg-type]
-        shard=min(int(group.group(1)), data * context) if group else 0,
-        gather_unit="tensor" if "ZeRO-3" in cells.text("model") else "layer",
+        stage_layers=_stage_layers(program, pipeline, layers),
+        zero=zero,  # type: ignore[arg-type]
+        shard=min(int(shard.group(1)), data * context) if shard else 0,
+        gather_unit="tensor" if program.gather_by_tensor else "layer",
         micro_batch=micro,
-        recompute="full" if recompute_layers else recompute,  # type: ignore[arg-type]
+        recompute=recompute,  # type: ignore[arg-type]
         recompute_layers=recompute_layers,
-        native_attention=_native_attention(cells),
-        fused=_fused(cells),
-        blocking_launches="CUDA_LAUNCH_BLOCKING" in cells.text("notes"),
-        flash_attention=cells.text("flash_attention").startswith("y") or precision == "fp8",
+        flash_attention=_flash_attention(cells),
+        native_attention=program.native_attention or _settled(cells),
+        fused=program.fused,
+        blocking_launches=program.blocking_launches,
         precision=precision,  # type: ignore[arg-type]
-        overlap_gradients=stage > 0,
-        overlap_parameters=stage > 0,
-        overlap_tensor=_overlap_tensor(cells),
+        overlap_gradients=zero > 0,
+        overlap_parameters=zero > 0,
+        overlap_tensor=program.overlap_tensor,
+        gradient_bytes=_gradient_bytes(program, precision),
+        reduce_bytes=program.reduce_bytes,
+        loss=program.loss,
+        dropout=program.dropout,
     )
     return plan, batch
 
@@ -242,13 +292,19 @@ def _micro_batch(batch: int, data: int, pipeline: int) -> int:
     return max(size for size in (1, 2, 4) if size == 1 or (share and share % size == 0))
 
 
-def _virtual_stages(cells: _Reader, pipeline: int) -> int:
+def _virtual_stages(cells: _Reader, pipeline: int, layers: int) -> int:
     """Return 1 unless the row says that an interleaved schedule was used."""
     if pipeline > 2 and "interleaved" in cells.text("notes"):
-        per_stage = cells.count("layers") // pipeline
-        chunks = max((v for v in (1, 2, 3) if per_stage % v == 0), default=1)
-        return int(cells.assume("vpp", chunks))
+        chunks = max((v for v in (1, 2, 3) if layers // pipeline % v == 0), default=1)
+        return int(cells.assume("virtual_stages", chunks))
     return 1
+
+
+def _stage_layers(program: Program, pipeline: int, layers: int) -> tuple[int, ...]:
+    if program.even_ends and pipeline > 2 and layers % pipeline and (layers + 2) % pipeline == 0:
+        inner = (layers + 2) // pipeline
+        return (inner - 1, *(inner,) * (pipeline - 2), inner - 1)
+    return ()
 
 
 def _precision(cells: _Reader) -> str:
@@ -258,59 +314,51 @@ def _precision(cells: _Reader) -> str:
         return str(cells.assume("precision", "fp8" if known and known.flops_8 else "bf16"))
     if "rowwise" in text:
         return "fp8_rowwise"
-    for name, means in (("fp8", "fp8"), ("nvfp4", "fp8"), ("fp4", "fp8"), ("fp16", "fp16")):
+    for name, means in (("fp8", "fp8"), ("fp4", "fp8"), ("fp16", "fp16"), ("pure", "bf16_pure")):
         if name in text:
             return means
     return "fp32" if "fp32" in text and "bf16" not in text else "bf16"
 
 
-def _recompute(cells: _Reader) -> str:
+def _recompute(cells: _Reader, program: Program, stage_layers: int) -> tuple[str, int]:
+    """Return the kind, and the layers of a stage when it is not all of them."""
     text = cells.text("act_ckpt")
     if not text:
-        return str(cells.assume("recompute", "none"))
-    return next((kind for kind in ("none", "selective", "full") if text.startswith(kind)), "none")
+        return str(cells.assume("recompute", "none")), 0
+    if text.startswith("selective") and program.by_operator:
+        if "every 2nd layer" in cells.text("notes"):
+            return "full", max(1, stage_layers // 2)
+        return "operators", 0
+    kind = next((kind for kind in ("none", "selective", "full") if text.startswith(kind)), "none")
+    return kind, 0
 
 
-def _recompute_layers(cells: _Reader, pipeline: int) -> int:
-    """Return half the layers of a stage when half of a layer, or each second one, is redone."""
-    notes = cells.text("notes")
-    if not cells.text("act_ckpt").startswith("selective"):
-        return 0
-    if "per-op SAC" in notes or "every 2nd layer" in notes or "torchtitan" in cells.text("model"):
-        return max(1, cells.count("layers") // pipeline // 2)
-    return 0
-
-
-def _fused(cells: _Reader) -> bool:
-    """Return whether element-wise kernels are fused: by a compiler or by Transformer Engine."""
-    said = " ".join(cells.text(name) for name in ("notes", "precision", "source", "model", "gpu"))
-    if re.search(r"eager|nocompile", said):
-        return False
-    return re.search(r"compile|TP|NeMo|JAX|TPU|Intern|flash", said) is not None
-
-
-def _overlap_tensor(cells: _Reader) -> bool:
-    notes = cells.text("notes") + cells.text("source")
-    return "async TP" in notes or "NeMo" in notes or "tpu" in cells.text("gpu").lower()
-
-
-def _native_attention(cells: _Reader) -> bool:
-    """Return whether attention's kernel was made for the device: PyTorch's own is older."""
-    known = find_accelerator(cells.text("gpu"))
-    if known is None or known.family in {"v100", "a100", "tpu"}:
-        return True
-    program = cells.text("notes") + cells.text("source")
-    return re.search(r"NeMo|JAX|Megatron|Transformer Engine", program) is not None
-
-
-def _sequence_parallel(cells: _Reader, tensor: int, recompute: str) -> bool:
-    """Return whether tensor ranks shared the tokens: unusual before 2022, usual since."""
+def _sequence_parallel(cells: _Reader, tensor: int, program: Program, recompute: str) -> bool:
+    stated = cells.text("seq_parallel").lower()
     if tensor == 1:
         return False
-    notes = cells.text("notes")
-    if "sequence parallelism" in notes:
-        return "no sequence parallelism" not in notes
-    return cells.text("precision") != "fp16" and recompute != "full"
+    if stated:
+        return stated.startswith(("y", "t"))
+    if program.sequence_parallel == "selective":
+        return recompute == "selective"
+    return program.sequence_parallel == "always"
+
+
+def _flash_attention(cells: _Reader) -> bool:
+    """Return what the row says; newer devices than A100 are not trained without it."""
+    stated = cells.text("flash_attention")
+    return stated.startswith("y") if stated else not _settled(cells)
+
+
+def _settled(cells: _Reader) -> bool:
+    """Return whether the device is old enough that common kernels were written for it."""
+    known = find_accelerator(cells.text("gpu"))
+    return known is None or known.family in {"v100", "a100", "tpu"}
+
+
+def _gradient_bytes(program: Program, precision: str) -> int:
+    """Return 2 for fp16 of a program that sums bf16 gradients in fp32 beside the 16-bit ones."""
+    return 2 if program.gradient_bytes and precision == "fp16" else program.gradient_bytes
 
 
 # --- the machine
@@ -318,9 +366,7 @@ def _sequence_parallel(cells: _Reader, tensor: int, recompute: str) -> bool:
 
 def _fabric(cells: _Reader, accelerator: AcceleratorType) -> Fabric:
     devices, nodes = cells.count("n_gpus"), cells.count("nodes")
-    node = -(-devices // nodes) if nodes > 1 and accelerator.family != "tpu" else 0
-    if accelerator.node > 16:
-        node = 0
+    node = -(-devices // nodes) if nodes > 1 and accelerator.node <= 16 else 0
     text = cells.text("interconnect") + " " + cells.text("notes")
     return Fabric(node=node, network_bytes_per_s=_network_bytes_per_s(text, node or 8))
 
@@ -350,12 +396,29 @@ def _step_s(cells: _Reader, model: Transformer, devices: int, batch: int) -> flo
     rate = cells.number("tokens_per_s_per_gpu")
     if rate:
         return tokens / (rate * devices)
-    flops_rate = cells.number("measured_TFLOPs_per_gpu")
-    if flops_rate:
-        return tokens * flops_per_token(model, cells.count("seq_len")) / (flops_rate * 1e12 * devices)
-    return 0.0
+    rate = cells.number("measured_TFLOPs_per_gpu") * 1e12
+    flops = tokens * flops_per_token(model, cells.count("seq_len"))
+    return flops / (rate * devices) if rate else 0.0
 
 
 def flops_per_token(model: Transformer, sequence: int) -> float:
     """Return ``6 P + 12 layers hidden sequence``: model flops without causal discount."""
-    return 6.0 * count_parameters(model).total + 12.0 * model.layers * model.hidden * sequence
+    active = count_parameters(model).active
+    return 6.0 * active + 12.0 * model.layers * model.hidden * sequence
+
+
+_UNIT_BYTES = {"GB": 1e9, "GiB": 2.0**30, "MiB": 2.0**20, "bytes": 1.0}
+
+
+def _memory_bytes(cells: _Reader) -> float:
+    stated = cells.number("peak_memory_GB") * 1e9
+    if stated or not cells.text("kind").startswith("measured"):
+        return stated
+    return cells.number("value") * _UNIT_BYTES.get(cells.text("unit").split()[0], 0.0)
+
+
+def _counter(cells: _Reader) -> Counter:
+    text = cells.text("counter")
+    if "allocated" in text or "active" in text:
+        return "allocated"
+    return "device" if "nvidia-smi" in text or "bigscience" in cells.words else "reserved"

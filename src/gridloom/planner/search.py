@@ -8,14 +8,15 @@ import numpy as np
 import numpy.typing as npt
 
 from gridloom.model.parallel import ParallelPlan
-from gridloom.planner.cases import Column, take
+from gridloom.planner.cases import Column
 from gridloom.planner.costs import CostModel
-from gridloom.planner.pareto import Entries, Front, Numbers, Top, rounded
-from gridloom.planner.search_grid import BLOCK_ROWS, Block, Grid, blocks, grid
+from gridloom.planner.pareto import Entries, Front, Index, Numbers, Top, rounded
+from gridloom.planner.search_grid import BLOCK_ROWS, Block, Grid, blocks, cases_at, grid
 from gridloom.planner.search_space import Rule, SearchSpace
 
 Objective = Literal["time", "price", "energy", "deadline"]
-"""What is to be smallest; ``deadline`` is the price of what is done in time."""
+"""What is to be smallest; ``deadline`` is the price of what is done in time. Where devices have no
+price, device-hours stand in for it."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -149,7 +150,7 @@ def search(
         costs: What a plan needs and takes.
         goal: What is wanted; the shortest time when nothing.
         progress: Called after each block, a few times a second.
-        block_rows: Pairs of rows looked at at once.
+        block_rows: Plans whose cost is computed at once.
 
     Raises:
         ValueError: The objective is ``deadline``, and no deadline is given.
@@ -160,12 +161,15 @@ def search(
     if goal.devices_max:
         allowed = tuple(count for count in space.devices if count <= goal.devices_max)
         space = replace(space, devices=allowed)
+    if not space.devices:
+        counts = Counts(asked=0, pruned={}, evaluated=0, fitting=0, accepted=0)
+        return Found(plans=(), front=(), counts=counts)
     found = grid(space)
-    hunt = _Hunt(found, costs, goal)
+    hunt = _Hunt(found, costs, goal, block_rows)
     total, done = found.degree_rows * found.knob_rows, 0
-    for block in blocks(found, block_rows):
+    for block in blocks(found, hunt.pairs_at_once):
         hunt.look(block)
-        done += block.paired
+        done += block.valid.size
         if progress:
             best = hunt.top.entries.time_s
             best_s = float(best[0]) if len(best) else float("inf")
@@ -176,33 +180,60 @@ def search(
 class _Hunt:
     """One search under way: what is best so far, and counts."""
 
-    def __init__(self, grid_: Grid, costs: CostModel, goal: Goal) -> None:
-        self.grid, self.costs, self.goal = grid_, costs, goal
+    def __init__(self, grid_: Grid, costs: CostModel, goal: Goal, block_rows: int) -> None:
+        self.grid, self.costs, self.goal, self.block_rows = grid_, costs, goal, block_rows
         space = grid_.space
         self.limit_bytes = space.accelerator.memory_bytes * goal.memory_share
         self.tokens = goal.tokens or float(space.global_batch) * space.sequence
         self.top, self.front = Top(goal.top), Front()
         self.evaluated = self.fitting = self.accepted = 0
         self.leanest: tuple[float, int] = (float("inf"), -1)
+        # Consecutive knobs that memory does not tell apart share a number.
+        names = [name for name in grid_.knobs if name not in costs.memory_ignores]
+        table = np.stack([grid_.knobs[name] for name in names])
+        changes = (table[:, 1:] != table[:, :-1]).any(axis=0)
+        self.kind = np.concatenate([[0], np.cumsum(changes)])
+
+    @property
+    def pairs_at_once(self) -> int:
+        """Pairs of a block for which memory is computed about ``block_rows`` times."""
+        return self.block_rows * len(self.kind) // (int(self.kind[-1]) + 1)
 
     def look(self, block: Block) -> None:
         """Take what is best of ``block``."""
-        rows = len(block.degree)
-        self.evaluated += rows
-        if not rows:
+        valid = block.valid
+        self.evaluated += int(np.count_nonzero(valid))
+        kind = self.kind[block.left : block.left + valid.shape[1]]
+        kind = kind - kind[0]
+        starts = np.flatnonzero(np.diff(kind, prepend=-1))
+        degree, group = np.nonzero(np.logical_or.reduceat(valid, starts, axis=1))
+        if not len(degree):
             return
-        memory = spread(self.costs.memory_bytes(block.cases), rows)
-        number = block.degree * self.grid.knob_rows + block.knob
-        self._note_leanest(memory, number)
-        fits = np.flatnonzero(memory <= self.limit_bytes)
-        self.fitting += len(fits)
-        if not len(fits):
-            return
-        cases = block.cases if len(fits) == rows else take(block.cases, fits)
-        step_s = spread(self.costs.step_s(cases), len(fits))
-        batch = spread(cases.global_batch, len(fits))
-        devices = self.grid.degrees["devices"][block.degree[fits]].astype(np.float64)
-        entries = self._entries(step_s, batch, devices, memory[fits], number[fits])
+        cases = cases_at(self.grid, degree + block.top, starts[group] + block.left)
+        memory = np.full((len(valid), len(starts)), np.inf)
+        memory[degree, group] = spread(self.costs.memory_bytes(cases), len(degree))
+        self._note_leanest(block, memory, kind)
+        degree, knob = np.nonzero(valid & (memory <= self.limit_bytes)[:, kind])
+        self.fitting += len(degree)
+        for start in range(0, len(degree), self.block_rows):
+            part = slice(start, start + self.block_rows)
+            need = memory[degree[part], kind[knob[part]]]
+            self._rank(degree[part] + block.top, knob[part] + block.left, need)
+
+    def _rank(self, degree: Index, knob: Index, memory: Numbers) -> None:
+        """Take what is best of plans that fit."""
+        rows = len(degree)
+        cases = cases_at(self.grid, degree, knob)
+        step_s = spread(self.costs.step_s(cases), rows)
+        batch = spread(cases.global_batch, rows)
+        devices = self.grid.degrees["devices"][degree].astype(np.float64)
+        time_s = step_s * (self.tokens / self.grid.space.sequence) / batch
+        # Without a price, device-hours stand in for it.
+        price = time_s * devices * ((self.grid.space.price_per_device_hour or 1.0) / 3600)
+        objectives = {"time": time_s, "energy": time_s * devices}
+        objective = rounded(objectives.get(self.goal.objective, price))
+        number = degree * self.grid.knob_rows + knob
+        entries = Entries(objective, devices, np.rint(memory), number, time_s, price, step_s)
         entries = entries.take(self._accepted(entries))
         self.accepted += len(entries)
         self.top.offer(entries)
@@ -232,30 +263,20 @@ class _Hunt:
             emptied_by=self.grid.emptied_by,
         )
 
-    def _note_leanest(self, memory: Numbers, number: npt.NDArray[np.int64]) -> None:
-        place = int(np.argmin(np.rint(memory)))
-        self.leanest = min(self.leanest, (float(np.rint(memory[place])), int(number[place])))
-
-    def _entries(
-        self,
-        step_s: Numbers,
-        batch: Numbers,
-        devices: Numbers,
-        memory: Numbers,
-        number: npt.NDArray[np.int64],
-    ) -> Entries:
-        space = self.grid.space
-        time_s = step_s * (self.tokens / space.sequence) / batch
-        device_s = time_s * devices
-        price = device_s * (space.price_per_device_hour / 3600)
-        objective = {"time": time_s, "energy": device_s}.get(self.goal.objective, price)
-        return Entries(rounded(objective), devices, np.rint(memory), number, time_s, price, step_s)
+    def _note_leanest(self, block: Block, memory: Numbers, kind: Index) -> None:
+        """Keep the plan that needs least memory, the first in order of equals."""
+        least = float(np.rint(memory.min()))
+        if least > self.leanest[0]:
+            return
+        degree, knob = np.nonzero(block.valid & (np.rint(memory) == least)[:, kind])
+        number = (degree[0] + block.top) * self.grid.knob_rows + knob[0] + block.left
+        self.leanest = min(self.leanest, (least, int(number)))
 
     def _accepted(self, entries: Entries) -> npt.NDArray[np.bool_]:
         accepted = np.isfinite(entries.time_s)
         if self.goal.deadline_s:
             accepted &= entries.time_s <= self.goal.deadline_s
-        if self.goal.price_max:
+        if self.goal.price_max and self.grid.space.price_per_device_hour:
             accepted &= entries.price <= self.goal.price_max
         return accepted
 
@@ -272,7 +293,7 @@ class _Hunt:
             memory_bytes=float(entries.memory_bytes[place]),
             step_s=float(entries.step_s[place]),
             time_s=time_s,
-            price=float(entries.price[place]),
+            price=float(entries.price[place]) if self.grid.space.price_per_device_hour else 0.0,
             energy_j=time_s * devices * self.grid.space.watts,
         )
 

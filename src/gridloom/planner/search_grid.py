@@ -12,6 +12,7 @@ can never be among it.
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, Literal, cast
 
 import numpy as np
@@ -22,6 +23,8 @@ from gridloom.model.parallel import ParallelPlan
 from gridloom.planner.cases import (
     Cases,
     Column,
+    MachineColumns,
+    ModelColumns,
     PlanColumns,
     model_columns,
     plan_columns,
@@ -68,6 +71,16 @@ class Grid:
     columns: dict[str, Column] = field(default_factory=dict)
     moot: list[tuple[str, Flags, bool]] = field(default_factory=list)
 
+    @cached_property
+    def model(self) -> ModelColumns:
+        """The model in numbers."""
+        return model_columns(self.space.model)
+
+    @cached_property
+    def machine(self) -> MachineColumns:
+        """The machine in numbers."""
+        return machine_columns(self.space.accelerator, self.space.fabric)
+
     @property
     def degree_rows(self) -> int:
         """Rows of degrees."""
@@ -106,19 +119,30 @@ class Grid:
 
 @dataclass(frozen=True)
 class Block:
-    """Some plans of a grid.
+    """Some pairs of a grid: consecutive degrees by consecutive knobs.
 
     Attributes:
-        cases: The plans as columns; what all plans of the grid have in common is a number.
-        degree: Row of the degrees of each plan.
-        knob: Row of the other knobs of each plan.
-        paired: Pairs looked at, valid or not.
+        grid: All plans.
+        top: First row of degrees.
+        left: First row of knobs.
+        valid: Which pairs are plans of their own; degrees by knobs.
     """
 
-    cases: Cases
-    degree: Numbers
-    knob: Numbers
-    paired: int
+    grid: Grid
+    top: int
+    left: int
+    valid: Flags
+
+    @cached_property
+    def pairs(self) -> tuple[Numbers, Numbers]:
+        """Rows of the degrees and of the other knobs of each plan, in order."""
+        degree, knob = np.nonzero(self.valid)
+        return degree + self.top, knob + self.left
+
+    @property
+    def cases(self) -> Cases:
+        """The plans as columns."""
+        return cases_at(self.grid, *self.pairs)
 
 
 def grid(space: SearchSpace) -> Grid:
@@ -150,31 +174,35 @@ def grid(space: SearchSpace) -> Grid:
 
 
 def blocks(found: Grid, rows: int = BLOCK_ROWS) -> Iterator[Block]:
-    """Yield every valid plan of ``found`` once, and count what is dropped in ``found.pruned``.
+    """Yield every pair of rows once, in order, and count what is no plan in ``found.pruned``.
 
     Args:
         found: The plans.
-        rows: Pairs looked at for one block, about.
+        rows: Pairs of one block, about.
     """
-    model = model_columns(found.space.model)
-    machine = machine_columns(found.space.accelerator, found.space.fabric)
     width = min(rows, found.knob_rows)
     height = max(1, rows // width)
     for top in range(0, found.degree_rows, height):
-        rows_of_degrees = slice(top, min(top + height, found.degree_rows))
         for left in range(0, found.knob_rows, width):
-            rows_of_knobs = slice(left, min(left + width, found.knob_rows))
-            alive = _valid(found, rows_of_degrees, rows_of_knobs)
-            degree, knob = np.nonzero(alive)
-            degree, knob = degree + top, knob + left
-            cases = Cases(
-                model=model,
-                plan=_plan_columns(found, degree, knob),
-                machine=machine,
-                sequence=float(found.space.sequence),
-                global_batch=_gather(found.columns["global_batch"], degree),
-            )
-            yield Block(cases, degree, knob, alive.size)
+            valid = _valid(found, slice(top, top + height), slice(left, left + width))
+            yield Block(found, top, left, valid)
+
+
+def cases_at(found: Grid, degree: Numbers, knob: Numbers) -> Cases:
+    """Return pairs of rows as columns; what all plans of the grid have in common is a number."""
+    columns = {}
+    for name in PlanColumns.__dataclass_fields__:
+        index = degree if name in found.degrees else knob
+        columns[name] = _gather(found.columns[name], index)
+    for name, moot, written in found.moot:
+        columns[name] = np.where(moot[degree], written, columns[name])
+    return Cases(
+        model=found.model,
+        plan=PlanColumns(**columns),
+        machine=found.machine,
+        sequence=float(found.space.sequence),
+        global_batch=_gather(found.columns["global_batch"], degree),
+    )
 
 
 def cases_of(space: SearchSpace, plan: ParallelPlan, global_batch: int) -> Cases:
@@ -334,9 +362,12 @@ class _Growing:
         dense = self.space.model.experts is None
         table["alone"] = ((shared == 1) & (dense | (copies == 1))).astype(np.int64)
         self._cross(entry=range(len(entries)), zero=[z for z, _ in entries])
-        self._drop(Rule.SAME_SHARDS, (self.table["alone"] > 0) & (self.table["entry"] > 0))
         sizes = np.array([size for _, size in entries])
         self._drop(Rule.SHARD, self._resolved(sizes[self.table["entry"]])[1])
+        # Alone, every stage of sharding over all is the same.
+        first = int(np.argmax(sizes == 0))
+        same = (self.table["alone"] > 0) & (self.table["entry"] > first)
+        self._drop(Rule.SAME_SHARDS, same)
         self._drop(Rule.SAME_SHARDS, self._repeated())
         table = self.table
         table["shard"] = self._resolved(sizes[table["entry"]])[0]
@@ -349,9 +380,8 @@ class _Growing:
         shared = table["data"] * table["context"]
         near = self.space.node // table["tensor"]
         ranks = np.where(sizes == NODE_SHARD, near, np.where(sizes == 0, shared, sizes))
-        ranks = np.where(table["alone"] > 0, shared, ranks)
         bad = (sizes != 0) & ((ranks < 2) | (shared % np.maximum(ranks, 1) != 0))
-        return ranks, bad & (table["alone"] == 0)
+        return ranks, bad | ((sizes != 0) & (table["alone"] > 0))
 
     def _repeated(self) -> Flags:
         """Return which rows' shard group is that of an earlier entry with the same stage."""
@@ -421,21 +451,11 @@ def _strike(found: Grid, alive: Flags, rule: Rule, bad: Flags) -> None:
     alive &= ~bad
 
 
-def _plan_columns(found: Grid, degree: Numbers, knob: Numbers) -> PlanColumns:
-    columns = {}
-    for name in PlanColumns.__dataclass_fields__:
-        index = degree if name in found.degrees else knob
-        columns[name] = _gather(found.columns[name], index)
-    for name, moot, written in found.moot:
-        columns[name] = np.where(moot[degree], written, columns[name])
-    return PlanColumns(**columns)
-
-
 def _moot(degrees: dict[str, Numbers]) -> Iterator[tuple[str, Flags, bool]]:
     """Yield each knob that says nothing in some rows of degrees, where, and what is written."""
-    tensor = degrees["tensor"]
-    yield "sequence_parallel", tensor == 1, False
-    yield "overlap_tensor", (tensor == 1) & (degrees["expert_tensor"] == 1), False
+    whole = (degrees["tensor"] == 1) & (degrees["expert_tensor"] == 1)
+    yield "sequence_parallel", whole, False
+    yield "overlap_tensor", whole, False
     yield "overlap_gradients", degrees["alone"] > 0, True
     yield "overlap_parameters", degrees["zero"] == 0, True
 

@@ -115,9 +115,10 @@ def why_not(space: SearchSpace, pins: Pins, costs: CostModel, goal: Goal | None 
         InputError: A knob or a value cannot be.
     """
     question = _Question(space, full_names(pins), costs, replace(goal or Goal(), top=1))
-    found, best = question.search(question.pins), search(space, costs, question.goal)
+    found = question.search(question.pins)
     if not found.counts.evaluated:
         return _impossible(question, found)
+    best = search(space, costs, question.goal)
     if found.leanest is not None and not found.counts.fitting:
         return _does_not_fit(question, found.leanest, best)
     if not found.plans:
@@ -165,7 +166,7 @@ def any_fits(space: SearchSpace, costs: CostModel, memory_share: float = 1.0) ->
     """Return whether a plan of ``space`` fits into ``memory_share`` of a device's memory."""
     limit = space.accelerator.memory_bytes * memory_share
     return any(
-        len(block.degree) > 0 and bool(np.any(costs.memory_bytes(block.cases) <= limit))
+        bool(block.valid.any()) and bool(np.any(costs.memory_bytes(block.cases) <= limit))
         for block in blocks(grid(space), BLOCK_ROWS)
     )
 
@@ -276,7 +277,8 @@ def _compared(question: _Question, plan: RankedPlan, best: RankedPlan) -> Verdic
 
 
 def _objective(plan: RankedPlan, goal: Goal) -> float:
-    return {"time": plan.time_s, "energy": plan.energy_j}.get(goal.objective, plan.price)
+    price = plan.price or plan.devices * plan.time_s / 3600
+    return {"time": plan.time_s, "energy": plan.energy_j}.get(goal.objective, price)
 
 
 def _lines(question: _Question, plan: RankedPlan, best: RankedPlan) -> tuple[Line, ...]:

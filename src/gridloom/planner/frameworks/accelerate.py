@@ -14,8 +14,9 @@ from gridloom.base.errors import InputError
 from gridloom.model.parallel import Offload, ParallelPlan, Precision
 from gridloom.model.transformer import Transformer
 from gridloom.planner.frameworks import common
-from gridloom.planner.frameworks.common import Goal, Imported, Rule
+from gridloom.planner.frameworks.common import Goal, Imported
 from gridloom.planner.frameworks.reader import Reader
+from gridloom.planner.frameworks.refusal import Rule, enforce
 
 NOT_CARRIED = (
     "model",
@@ -81,10 +82,10 @@ def to_yaml(model: Transformer, plan: ParallelPlan, goal: Goal, *, node: int = 8
     Raises:
         InputError: Accelerate cannot run this; every field is named that stands in the way.
     """
-    common.enforce([common.is_positive(model, plan)])
+    enforce([common.is_positive(model, plan)])
     known = common.settled(model, plan, goal)
     plan = settled(model, plan, goal)
-    common.enforce(
+    enforce(
         [*common.rules(model, known, goal), *_axis_rules(plan), *_state_rules(plan)],
     )
     config: dict[str, Any] = {

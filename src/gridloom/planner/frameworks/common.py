@@ -1,13 +1,12 @@
 """What the frameworks share: the goal of a run, what was read, the rules that every plan obeys."""
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 
 from msgspec.structs import replace
 
-from gridloom.base.errors import InputError, Problem
 from gridloom.model.parallel import Offload, ParallelPlan, SiteSync
 from gridloom.model.transformer import Transformer
+from gridloom.planner.frameworks.refusal import Rule
 
 _OFFLOAD_ORDER: tuple[Offload, ...] = ("optimizer", "gradients", "parameters", "activations")
 
@@ -44,38 +43,6 @@ class Imported:
     model: Transformer | None = None
     absent: tuple[str, ...] = ()
     unread: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True)
-class Rule:
-    """One thing that must not hold.
-
-    Attributes:
-        broken: It does hold.
-        field: Of the plan, the model or the goal.
-        message: What is wrong.
-        remedy: What would be right.
-    """
-
-    broken: bool
-    field: str
-    message: str
-    remedy: str
-
-
-def enforce(rules: Iterable[Rule]) -> None:
-    """Do nothing when every rule is kept.
-
-    Raises:
-        InputError: One is broken; carries all that are.
-    """
-    problems = [
-        Problem(message=rule.message, remedy=rule.remedy, field=rule.field)
-        for rule in rules
-        if rule.broken
-    ]
-    if problems:
-        raise InputError(problems)
 
 
 def is_positive(model: Transformer, plan: ParallelPlan) -> Rule:

@@ -13,8 +13,10 @@ from msgspec.structs import replace
 from gridloom.model.parallel import Offload, Optimizer, ParallelPlan, Precision
 from gridloom.model.transformer import Transformer
 from gridloom.planner.frameworks import common
-from gridloom.planner.frameworks.common import Goal, Imported, Rule
+from gridloom.planner.frameworks.common import Goal, Imported
+from gridloom.planner.frameworks.deepspeed_rules import OPTIMIZERS, reduces_late, refusals
 from gridloom.planner.frameworks.reader import Reader
+from gridloom.planner.frameworks.refusal import enforce
 
 NOT_CARRIED = (
     "model",
@@ -39,13 +41,6 @@ _PROGRAM: dict[str, Any] = {
     "dropout": False,
 }
 
-_OPTIMIZERS: dict[Optimizer, str] = {
-    "adamw": "AdamW",
-    "lamb": "Lamb",
-    "muon": "Muon",
-    "sgd": "SGD",
-    "adafactor": "Adafactor",
-}
 _UNTESTED = {"lamb", "sgd", "adafactor"}  # DeepSpeed asks to be told that ZeRO may hold them
 
 _OURS = (
@@ -54,7 +49,7 @@ _OURS = (
     "zero_optimization.contiguous_gradients",
     "zero_optimization.reduce_scatter",
 )
-"""Keys that belong to a plan's but say nothing more of it."""
+"""Keys that go with those of a plan, and say nothing more of it."""
 
 _PURE = ("bf16_master_weights_and_grads", "bf16_optimizer_states")
 """What leaves out the fp32 copy of the weights, and fp32 moments."""
@@ -68,16 +63,17 @@ def to_config(model: Transformer, plan: ParallelPlan, goal: Goal) -> dict[str, A
     Raises:
         InputError: DeepSpeed cannot run this; every field is named that stands in the way.
     """
-    common.enforce([common.is_positive(model, plan)])
+    enforce([common.is_positive(model, plan)])
+    known = common.settled(model, plan, goal)
     plan = settled(model, plan, goal)
-    common.enforce(
-        [*common.rules(model, plan, goal), *_axis_rules(plan), *_state_rules(plan)],
+    enforce(
+        [*common.rules(model, known, goal), *refusals(plan)],
     )
     config: dict[str, Any] = {
         "train_batch_size": goal.global_batch,
         "train_micro_batch_size_per_gpu": plan.micro_batch,
         "gradient_accumulation_steps": common.micro_batches(plan, goal),
-        "optimizer": {"type": _OPTIMIZERS[plan.optimizer], "params": {}},
+        "optimizer": {"type": OPTIMIZERS[plan.optimizer], "params": {}},
         "zero_optimization": _zero_section(plan),
     }
     if plan.precision == "bf16_pure":
@@ -121,7 +117,7 @@ def from_config(config: Mapping[str, Any], world_size: int, *, pipeline: int = 1
     tensor = reader.number("tensor_parallel.autotp_size", 0) or reader.number(
         "tensor_parallel.tp.tp_size", 1
     )
-    tensor, context = max(1, tensor), reader.number("sequence_parallel_size", 1)
+    tensor, context = max(1, tensor), reader.number("sequence_parallel_size", 1, least=1)
     replica = max(1, tensor * context * pipeline)
     if world_size < 1 or world_size % replica:
         reader.fault("world_size", f"{world_size} is no whole number of copies of {replica} ranks")
@@ -140,7 +136,7 @@ def from_config(config: Mapping[str, Any], world_size: int, *, pipeline: int = 1
         pipeline=pipeline,
         context=context,
         data=data,
-        expert=reader.number("expert_parallel.autoep_size", 1) if spread else 1,
+        expert=reader.number("expert_parallel.autoep_size", 1, least=1) if spread else 1,
         expert_tensor=reader.number("expert_parallel.expert_tensor_parallel_size", 1),
         zero=zero,
         micro_batch=micro,
@@ -151,7 +147,7 @@ def from_config(config: Mapping[str, Any], world_size: int, *, pipeline: int = 1
         optimizer=_optimizer(reader),
         offload=offload,
         overlap_parameters=_overlaps_parameters(reader, zero, data * context),
-        overlap_tensor=tensor > 1 and reader.flag("tensor_parallel.tp_overlap_comm"),
+        overlap_tensor=reader.flag("tensor_parallel.tp_overlap_comm") and tensor > 1,
     )
     plan = replace(
         plan,
@@ -189,159 +185,6 @@ def settled(model: Transformer, plan: ParallelPlan, goal: Goal) -> ParallelPlan:
         gather_unit="tensor" if plan.zero == 3 else "layer",
         **_PROGRAM,
     )
-
-
-def _axis_rules(plan: ParallelPlan) -> list[Rule]:
-    return [
-        Rule(
-            plan.pipeline > 1 and plan.zero > 1,
-            "zero",
-            "DeepSpeed's pipeline shards optimizer states at most",
-            "set `zero` to 0 or 1, or `pipeline` to 1",
-        ),
-        Rule(
-            plan.schedule != "1f1b",
-            "schedule",
-            f"DeepSpeed's pipeline has no {plan.schedule} schedule",
-            "choose 1f1b",
-        ),
-        Rule(
-            plan.sequence_parallel,
-            "sequence_parallel",
-            "tensor ranks of DeepSpeed hold all tokens",
-            "set `sequence_parallel` to false, or export to Megatron-LM",
-        ),
-        Rule(
-            plan.shard != 0,
-            "shard",
-            "DeepSpeed shards over all data ranks since it removed MiCS",
-            "set `shard` to 0, or export to torchtitan or Accelerate",
-        ),
-        Rule(
-            plan.recompute in {"selective", "operators"},
-            "recompute",
-            "DeepSpeed recomputes whole layers",
-            "choose none or full",
-        ),
-        Rule(
-            plan.expert > 1 and plan.pipeline > 1,
-            "expert",
-            "DeepSpeed does not spread experts in a pipeline",
-            "set `pipeline` or `expert` to 1",
-        ),
-        Rule(
-            plan.expert_tensor != 0,
-            "expert_tensor",
-            "DeepSpeed does not share spread experts among tensor ranks",
-            "set `expert_tensor` to 0",
-        ),
-        Rule(
-            plan.expert > 1
-            and plan.tensor > 1
-            and bool({"optimizer", "parameters"} & set(plan.offload)),
-            "offload",
-            "DeepSpeed does not offload experts that are folded into tensor ranks",
-            "leave `offload` out, or set `tensor` to 1",
-        ),
-        Rule(
-            plan.expert > 1 and plan.context > 1 and plan.tensor > 1,
-            "context",
-            "DeepSpeed folds experts into tensor ranks or into sequence ranks, not into both",
-            "set `tensor` or `context` to 1",
-        ),
-    ]
-
-
-def _state_rules(plan: ParallelPlan) -> list[Rule]:
-    ranks = plan.data * plan.context
-    host = set(plan.offload)
-    return [
-        Rule(
-            plan.precision in {"fp8", "fp8_rowwise"},
-            "precision",
-            "DeepSpeed's configuration has no fp8",
-            "choose bf16, or export to Megatron-LM or torchtitan",
-        ),
-        Rule(
-            plan.precision == "bf16_pure" and plan.zero == 0,
-            "precision",
-            "DeepSpeed keeps bf16 alone only where it shards",
-            "set `zero` to 1 or more, or choose bf16",
-        ),
-        Rule(
-            common.gradient_bytes(plan) not in _widths(plan),
-            "gradient_bytes",
-            f"DeepSpeed sums no gradients of {common.gradient_bytes(plan)} bytes with"
-            f" {plan.precision} and stage {plan.zero}",
-            f"choose one of {', '.join(str(size) for size in sorted(_widths(plan)))}",
-        ),
-        Rule(
-            plan.optimizer not in _OPTIMIZERS,
-            "optimizer",
-            f"DeepSpeed has no {plan.optimizer}",
-            f"choose one of {', '.join(_OPTIMIZERS)}",
-        ),
-        Rule(
-            plan.overlap_gradients and ranks > 1 and _reduces_late(plan),
-            "overlap_gradients",
-            "DeepSpeed reduces gradients when the backward has ended, without ZeRO and in stage 1"
-            " with fp32 gradients beside bf16",
-            "set `overlap_gradients` to false or `zero` to 2, or `gradient_bytes` to 2 in stage 1",
-        ),
-        Rule(
-            plan.zero in {1, 2} and plan.overlap_parameters and ranks > 1,
-            "overlap_parameters",
-            f"stage {plan.zero} of DeepSpeed gathers parameters at the end of a step",
-            "set `overlap_parameters` to false, or `zero` to 3",
-        ),
-        Rule(
-            "optimizer" in host and plan.zero == 0,
-            "offload",
-            "DeepSpeed offloads what it shards",
-            "set `zero` to 1 or more",
-        ),
-        Rule(
-            "parameters" in host and plan.zero != 3,
-            "offload",
-            "DeepSpeed offloads parameters in stage 3 only",
-            "set `zero` to 3, or leave `parameters` out",
-        ),
-        Rule(
-            "gradients" in host and "optimizer" not in host,
-            "offload",
-            "DeepSpeed offloads gradients with the optimizer",
-            "add `optimizer`",
-        ),
-        Rule(
-            "optimizer" in host and plan.optimizer != "adamw",
-            "offload",
-            f"DeepSpeed does not offload {plan.optimizer}",
-            "choose adamw, or leave `optimizer` out",
-        ),
-        Rule(
-            "activations" in host and plan.recompute != "full",
-            "offload",
-            "DeepSpeed offloads the inputs of recomputed layers",
-            "set `recompute` to full, or leave `activations` out",
-        ),
-    ]
-
-
-def _widths(plan: ParallelPlan) -> set[int]:
-    """Return the bytes that a summed gradient can have (`_do_optimizer_sanity_check`)."""
-    if plan.precision == "fp32":
-        return {4}
-    return {2} if plan.precision == "bf16_pure" or plan.zero == 0 else {2, 4}
-
-
-def _reduces_late(plan: ParallelPlan) -> bool:
-    """Return whether gradients are reduced only when the backward has ended.
-
-    So do the engine without ZeRO, and the optimizer that stands in for stage 1 with bf16 weights
-    and fp32 gradients (`runtime/bf16_optimizer.py`).
-    """
-    wide = plan.precision == "bf16" and common.gradient_bytes(plan) == 4
-    return plan.zero == 0 or (plan.zero == 1 and wide and "optimizer" not in plan.offload)
 
 
 def _zero_section(plan: ParallelPlan) -> dict[str, Any]:
@@ -414,7 +257,7 @@ def _gradient_bytes(reader: Reader, precision: Precision) -> int:
 
 
 def _optimizer(reader: Reader) -> Optimizer:
-    names: dict[str, Optimizer] = {name.lower(): kind for kind, name in _OPTIMIZERS.items()}
+    names: dict[str, Optimizer] = {name.lower(): kind for kind, name in OPTIMIZERS.items()}
     names["adam"] = "adamw"  # with decoupled decay unless told otherwise
     found = reader.value("optimizer.type")
     if found is None:
@@ -430,7 +273,7 @@ def _overlaps_gradients(reader: Reader, plan: ParallelPlan) -> bool:
     if plan.data * plan.context == 1:
         return True
     # Not given, it is on in stage 3 only (`overlap_comm_valid`)
-    return not _reduces_late(plan) and (plan.zero == 3 if found is None else found is True)
+    return not reduces_late(plan) and (plan.zero == 3 if found is None else found is True)
 
 
 def _overlaps_parameters(reader: Reader, zero: int, ranks: int) -> bool:

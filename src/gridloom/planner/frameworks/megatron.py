@@ -21,11 +21,13 @@ from gridloom.planner.frameworks.megatron_read import (
 )
 from gridloom.planner.frameworks.megatron_rules import (
     number_rules,
+    optimizer_rules,
     pipeline_rules,
     rank_rules,
     sharding_rules,
 )
 from gridloom.planner.frameworks.megatron_text import Arguments, read
+from gridloom.planner.frameworks.refusal import enforce
 
 
 def to_arguments(model: Transformer, plan: ParallelPlan, goal: Goal) -> tuple[str, ...]:
@@ -37,14 +39,15 @@ def to_arguments(model: Transformer, plan: ParallelPlan, goal: Goal) -> tuple[st
     Raises:
         InputError: Megatron-LM cannot run this; every field is named that stands in the way.
     """
-    common.enforce([common.is_positive(model, plan)])
+    enforce([common.is_positive(model, plan)])
     plan = settled(model, plan, goal)
-    common.enforce(
+    enforce(
         [
             *common.rules(model, plan, goal),
             *model_rules(model, goal),
             *pipeline_rules(model, plan, goal),
             *sharding_rules(plan),
+            *optimizer_rules(plan),
             *number_rules(plan),
             *rank_rules(model, plan, goal),
         ]
@@ -96,7 +99,7 @@ def from_arguments(
     if given.problems:
         raise InputError(given.problems)
     plan = settled(model, plan, goal)
-    common.enforce(common.rules(model, plan, goal))
+    enforce(common.rules(model, plan, goal))
     absent = [
         *([] if ranks else ["plan.data"]),
         *([] if goal.tokens else ["goal.tokens"]),

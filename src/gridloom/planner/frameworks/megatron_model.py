@@ -8,8 +8,9 @@ import ast
 from collections.abc import Sequence
 
 from gridloom.model.transformer import Experts, LatentAttention, Norm, Transformer
-from gridloom.planner.frameworks.common import Goal, Rule
+from gridloom.planner.frameworks.common import Goal
 from gridloom.planner.frameworks.megatron_text import Arguments
+from gridloom.planner.frameworks.refusal import Rule
 
 _TOKENIZERS = {"GPT2BPETokenizer": 50257, "Llama2Tokenizer": 32000}
 """Entries of the tokenizers that bring their own vocabulary."""
@@ -26,6 +27,11 @@ def model_rules(model: Transformer, goal: Goal) -> list[Rule]:
         ("norms_per_layer", model.norms_per_layer != 2, "a layer has two norms"),
         ("embedding_norm", model.embedding_norm, "no norm follows the embedding"),
         ("qk_norm", model.qk_norm == "all", "queries and keys are normalised a head"),
+        (
+            "qk_norm",
+            model.latent is not None and model.qk_norm == "head",
+            "latent attention normalises its latents",
+        ),
         ("head_bias", model.head_bias, "the output layer has no bias"),
         (
             "output_bias",
@@ -76,7 +82,8 @@ def model_arguments(model: Transformer, goal: Goal) -> list[str]:
         "--untie-embeddings-and-output-weights": not model.tied,
         "--disable-bias-linear": not model.ffn_bias,
         "--add-qkv-bias": model.qkv_bias and not model.ffn_bias,
-        "--qk-layernorm": model.qk_norm == "head",
+        # With latent attention it stands for the norms of the latents, which are always there
+        "--qk-layernorm": model.qk_norm == "head" or latent is not None,
     }
     words += [(name,) for name, on in switches.items() if on]
     if model.window:
@@ -142,6 +149,7 @@ def read_model(given: Arguments, vocabulary: int, tensor: int) -> Transformer:
     gated = given.has("swiglu", "quick-geglu")
     usual_ffn = 4 * hidden * 2 // 3 // 64 * 64 if given.has("swiglu") else 4 * hidden
     biased = not given.has("disable-bias-linear")
+    latent = _latent(given) if given.has("multi-latent-attention") else None
     norm: Norm = "rms" if _is_rms(given) else "layer"
     ffn = given.number("ffn-hidden-size", usual_ffn)
     head_size = given.number("kv-channels", 0)
@@ -160,13 +168,13 @@ def read_model(given: Arguments, vocabulary: int, tensor: int) -> Transformer:
         positions=_positions(given),
         norm=norm,
         norm_bias=norm == "layer",
-        qk_norm="head" if given.has("qk-layernorm") else "",
+        qk_norm="head" if given.has("qk-layernorm") and latent is None else "",
         qkv_bias=given.has("add-qkv-bias") or biased,
         output_bias=biased,
         ffn_bias=biased,
         window=_window(given),
         full_every=given.number("window-attn-skip-freq", 0),
-        latent=_latent(given) if given.has("multi-latent-attention") else None,
+        latent=latent,
         experts=_experts(given, layers, ffn) if given.has("num-experts") else None,
         prediction_layers=given.number("mtp-num-layers", 0, least=0),
     )

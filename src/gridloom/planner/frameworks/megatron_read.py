@@ -77,7 +77,7 @@ def read_plan(
         recompute=recompute,
         recompute_layers=recompute_layers,
         flash_attention=_flash(given),
-        fused=not given.has(*UNFUSED),
+        fused=_fused(given),
         precision=precision,
         optimizer=optimizer,
         offload=_offload(given),
@@ -157,6 +157,12 @@ def _flash(given: Arguments) -> bool:
     backend = given.choice("attention-backend", backends, "auto")
     local = given.word("transformer-impl", "transformer_engine") == "local"
     return flash or (backend in {"auto", "flash", "fused"} and not local)
+
+
+def _fused(given: Arguments) -> bool:
+    """Return whether activation functions are fused; other switches often stand there by habit."""
+    given.has(*UNFUSED)
+    return not given.has("no-bias-gelu-fusion", "no-bias-swiglu-fusion")
 
 
 def _precision(given: Arguments) -> Precision:
@@ -246,7 +252,7 @@ def _ends(given: Arguments, layers: int, pipeline: int) -> tuple[int, ...]:
 
 
 def _layout(given: Arguments, layout: str, pipeline: int) -> tuple[int, tuple[int, ...]]:
-    text = re.sub(r"\(([^()]+)\)\*(\d+)", _repeated, layout.replace(",", ""))
+    text = re.sub(r"\(([^()]+)\)\*(\d+)", _repeated, re.sub(r"[,\\]", "", layout))
     parts = re.sub(r"(.)\*(\d+)", _repeated, text).split("|")
     if len(parts) % pipeline or set("".join(parts)) - set("EtmL"):
         given.fault(

@@ -7,7 +7,8 @@ and of the configuration classes of Megatron-Core 0.16.
 from gridloom.model.parallel import ParallelPlan
 from gridloom.model.transformer import Transformer
 from gridloom.planner.frameworks import common
-from gridloom.planner.frameworks.common import Goal, Rule
+from gridloom.planner.frameworks.common import Goal
+from gridloom.planner.frameworks.refusal import Rule
 
 
 def pipeline_rules(model: Transformer, plan: ParallelPlan, goal: Goal) -> list[Rule]:
@@ -51,7 +52,7 @@ def pipeline_rules(model: Transformer, plan: ParallelPlan, goal: Goal) -> list[R
 
 
 def sharding_rules(plan: ParallelPlan) -> list[Rule]:
-    """Return what Megatron-LM asks of optimizer, sharding and offload."""
+    """Return what Megatron-LM asks of sharding."""
     return [
         Rule(
             plan.zero > 1 and plan.pipeline > 1,
@@ -71,6 +72,12 @@ def sharding_rules(plan: ParallelPlan) -> list[Rule]:
             "Megatron-LM overlaps the gathering of parameters only with that of gradients",
             "set `overlap_gradients` too",
         ),
+    ]
+
+
+def optimizer_rules(plan: ParallelPlan) -> list[Rule]:
+    """Return what Megatron-LM asks of the optimizer, and of what it leaves to the host."""
+    return [
         Rule(
             plan.optimizer in {"lamb", "adafactor"},
             "optimizer",

@@ -10,8 +10,7 @@ import yaml
 from gridloom.base.errors import InputError, Problem
 
 _YAML_LINE = re.compile(r"^[ \t]*(?:--)?[A-Za-z][\w-]*:(?:[ \t]|$)", re.MULTILINE)
-_WHOLE_COMMENT = re.compile(r"^[ \t]*#.*$", re.MULTILINE)
-_TRAILING_COMMENT = re.compile(r"[ \t]#[^\"'\n]*$", re.MULTILINE)
+_COMMENT = re.compile(r"(?:^|[ \t])#")
 _CONTINUED = re.compile(r"\\[ \t]*\n")
 _ARITHMETIC = re.compile(r"\$\(\(([^()]*)\)\)")
 _VARIABLE = re.compile(r"\$(?:\{(\w+)(?:\[[@*]\])?(?::?-([^}]*))?\}|(\w+))")
@@ -144,22 +143,34 @@ def _from_yaml(source: str) -> dict[str, list[str]]:
 
 
 def _shell_words(source: str) -> list[str]:
-    text = _WHOLE_COMMENT.sub("", source)
-    text = _CONTINUED.sub(" ", _TRAILING_COMMENT.sub("", text))
+    text = "\n".join(_without_comment(line) for line in source.split("\n"))
+    text = _CONTINUED.sub(" ", text)
     text = _ARITHMETIC.sub(lambda found: found.group().replace(" ", ""), text)
     variables: dict[str, str] = {}
     words: list[str] = []
     for word in _split(text):
-        bare = word.rstrip(")") if "(" not in word else word
+        bare = word.rstrip(";")
+        bare = bare.rstrip(")") if "(" not in bare else bare
         assigned = _ASSIGNMENT.match(bare)
         if assigned is None:
-            words.append(_expand(bare, variables))
+            # An array's item may hold a name and its value in one pair of quotes
+            parts = _split(bare) if bare.startswith("--") and " " in bare else [bare]
+            words.extend(_expand(part, variables) for part in parts)
         elif "--" in assigned.group(2):  # a list of arguments, given where it is defined
-            inner = _split(assigned.group(2).removeprefix("("))
+            listed = assigned.group(2)
+            inner = _split(listed[1:].rstrip(")") if listed.startswith("(") else listed)
             words.extend(_expand(item, variables) for item in inner)
         else:
             variables[assigned.group(1)] = _expand(assigned.group(2), variables)
     return [word for word in words if word not in {"", ")", "("}]
+
+
+def _without_comment(line: str) -> str:
+    for found in _COMMENT.finditer(line):
+        before = line[: found.start()]
+        if before.count('"') % 2 == 0 and before.count("'") % 2 == 0:
+            return before
+    return line
 
 
 def _split(text: str) -> list[str]:

@@ -16,8 +16,9 @@ from gridloom.base.errors import InputError
 from gridloom.model.parallel import ParallelPlan, Schedule
 from gridloom.model.transformer import Transformer
 from gridloom.planner.frameworks import common
-from gridloom.planner.frameworks.common import Goal, Imported, Rule
+from gridloom.planner.frameworks.common import Goal, Imported
 from gridloom.planner.frameworks.reader import Reader
+from gridloom.planner.frameworks.refusal import Rule, enforce
 from gridloom.planner.frameworks.torchtitan_read import read_plan
 from gridloom.planner.frameworks.torchtitan_rules import (
     argument_rules,
@@ -157,9 +158,9 @@ def settled(model: Transformer, plan: ParallelPlan, goal: Goal) -> ParallelPlan:
 
 def _checked(model: Transformer, plan: ParallelPlan, goal: Goal, more: list[Rule]) -> ParallelPlan:
     """Return the settled plan when torchtitan can run it."""
-    common.enforce([common.is_positive(model, plan)])
+    enforce([common.is_positive(model, plan)])
     plan = settled(model, plan, goal)
-    common.enforce(
+    enforce(
         [
             *common.rules(model, plan, goal),
             *shard_rules(plan),

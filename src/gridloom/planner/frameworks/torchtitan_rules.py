@@ -7,7 +7,8 @@ The refusals are those of torchtitan 0.2.2 (`distributed/parallel_dims.py`, `pip
 from gridloom.model.parallel import Offload, ParallelPlan
 from gridloom.model.transformer import Transformer
 from gridloom.planner.frameworks import common
-from gridloom.planner.frameworks.common import Goal, Rule
+from gridloom.planner.frameworks.common import Goal
+from gridloom.planner.frameworks.refusal import Rule
 
 HOST: tuple[Offload, ...] = ("optimizer", "gradients", "parameters")
 """What torchtitan moves to the host, all or nothing (`training.enable_cpu_offload`)."""

@@ -1,0 +1,70 @@
+"""Seconds of what ranks exchange while a micro-batch is on its way: tensor, context, expert, stages.
+
+All of it is counted for one layer and one micro-batch, but for the hops between stages.
+"""
+
+import numpy as np
+
+from gridloom.planner.cases import Cases, Column
+from gridloom.planner.communication import all_to_all_s, hop_s, ring_s
+from gridloom.planner.constants import Constants
+
+
+def tokens(cases: Cases) -> Column:
+    """Return the tokens of a micro-batch on one rank, before tensor ranks share them."""
+    return cases.plan.micro_batch * cases.sequence / cases.plan.context
+
+
+def stream_bytes(cases: Cases) -> Column:
+    """Return the bytes of the residual stream of a micro-batch, whole."""
+    width = np.where(cases.plan.weight_bits == 32, 4.0, 2.0)
+    return tokens(cases) * cases.model.hidden * width
+
+
+def tensor_s(cases: Cases, constants: Constants) -> Column:
+    """Return the collectives of a forward over the tensor ranks; a backward has as many.
+
+    Attention and feed-forward each end in an all-reduce of the residual stream, or with sequence
+    parallelism in a reduce-scatter, and begin with an all-gather: the same bytes (Korthikanti et
+    al., 2022, section 4.2.2).
+    """
+    exposed = 1.0 - cases.plan.overlap_tensor * constants.tensor_hidden
+    once = ring_s(cases, constants, cases.plan.tensor, 1.0, stream_bytes(cases))
+    return 4.0 * once * exposed
+
+
+def context_s(cases: Cases, constants: Constants, core_forward: Column) -> Column:
+    """Return the exposed exchange of keys and values over the context ranks, both directions.
+
+    Ring attention (Liu et al., 2023): blocks go around behind attention itself, once in the
+    forward, and with their gradients in the backward.
+    """
+    plan, model = cases.plan, cases.model
+    if not np.any(plan.context > 1):
+        return 0.0
+    plain = 2.0 * np.maximum(model.kv_heads / plan.tensor, 1.0) * model.head_size
+    width = np.where(model.latent == 1, model.kv_rank + model.rope_size, plain)
+    whole = 2.0 * tokens(cases) * width * plan.context
+    moved = 3.0 * ring_s(cases, constants, plan.context, plan.tensor, whole)
+    room = constants.data_hidden * 4.0 * core_forward
+    return np.maximum(moved - room, moved * constants.data_interference)
+
+
+def expert_s(cases: Cases, constants: Constants) -> Column:
+    """Return dispatch and combine of a layer of experts, forward; a backward has as many."""
+    plan, model = cases.plan, cases.model
+    sent = tokens(cases) / plan.tensor * plan.expert_tensor * model.per_token * model.hidden * 2.0
+    return 2.0 * all_to_all_s(cases, constants, plan.expert, plan.expert_tensor, sent)
+
+
+def pipeline_s(cases: Cases, constants: Constants) -> Column:
+    """Return the exposed hops between stages of one micro-batch, forward and backward.
+
+    Tensor ranks send a share each, which the receiving ones gather over the links of their domain
+    (Narayanan et al., 2021, section 4.1).
+    """
+    plan = cases.plan
+    stride = plan.tensor * plan.context * plan.data
+    hop = hop_s(cases, constants, stride, stream_bytes(cases) / plan.tensor)
+    hops = 2.0 * plan.virtual_stages * constants.pipeline_exposed
+    return np.where(plan.pipeline > 1, hops * hop, 0.0)

@@ -77,8 +77,9 @@ TURING = SearchSpace(
 
 
 def timed(work: Callable[[], object], rounds: int = ROUNDS) -> tuple[float, float, float]:
-    """Return the median, the least and the most seconds of ``work`` after a warm-up."""
-    work()
+    """Return the median, least and most seconds of ``work``; after a warm-up, unless run once."""
+    if rounds > 1:
+        work()
     seconds = []
     for _ in range(rounds):
         start = time.perf_counter()

@@ -20,11 +20,15 @@ _VERBS = {
     "resume": "Let a stopped or failed job go on, and follow it.",
     "cancel": "End a job for good.",
     "grid": "Show the sites and their accelerators.",
+    "plan": "Find the best ways to train a model on given devices.",
     "schema": "Print the JSON Schema of a job file or a grid file.",
     "doctor": "Check this machine and the state directory.",
     "control": "Run the control plane itself.",
     "version": "Print the version.",
 }
+
+_GROUPS = frozenset({"grid", "plan"})
+"""Verbs with verbs of their own."""
 
 
 def build(verb: str = "") -> cyclopts.App:
@@ -42,7 +46,7 @@ def build(verb: str = "") -> cyclopts.App:
         verbose=False,
     )
     for place, (name, help_) in enumerate(_VERBS.items()):
-        target = f"gridloom.cli.{name}:{'app' if name == 'grid' else name}"
+        target = f"gridloom.cli.{name}:{'app' if name in _GROUPS else name}"
         app.command(target, name=name, help=None if name == verb else help_, sort_key=place)
     app.command(
         "gridloom.cli.completion:install",

@@ -1,7 +1,7 @@
 """``gridloom plan``: how to cut a model over devices, what that needs, takes and costs."""
 
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated
 
 import cyclopts
 from cyclopts import Parameter
@@ -45,5 +45,34 @@ def best(
         explain=explain,
         why_not=why_not,
         pareto=pareto,
+        as_json=json,
+    )
+
+
+@app.command
+def memory(
+    *,
+    asked: Asked | None = None,
+    degrees: Degrees | None = None,
+    params: Annotated[
+        str, Parameter(help="In place of --model: a number of parameters, as 100B.")
+    ] = "",
+    bytes_per_parameter: Annotated[
+        str,
+        Parameter(
+            help="To account by, beside the standard: of the optimizer, as 6, or of weights,"
+            " gradients and optimizer, as 2+2+6."
+        ),
+    ] = "",
+    json: Json = False,
+) -> int:
+    """Show what each stage of one plan holds, and which rank would run out first."""
+    from gridloom.cli.plan_memory import show_memory
+
+    return show_memory(
+        asked or Asked(),
+        degrees or Degrees(),
+        params=params,
+        bytes_per_parameter=bytes_per_parameter,
         as_json=json,
     )

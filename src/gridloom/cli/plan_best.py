@@ -86,9 +86,7 @@ def show_answer(out: Console, question: Question, found: Answer, *, pareto: bool
     say(f"{title} ({found.counts.evaluated:,} plans, {found.counts.fitting:,} fit)")
     out.print()
     stated = question.training.stated
-    out.print(
-        plans_table(shown, currency=grounds.currency, stated=stated, plain=plain(out))
-    )
+    out.print(plans_table(shown, currency=grounds.currency, stated=stated, plain=plain(out)))
     out.print()
     common = same_for_all(shown)
     if common:

@@ -19,6 +19,7 @@ from gridloom.cli.plan_inputs import (
     read_words,
 )
 from gridloom.cli.plan_progress import reported
+from gridloom.cli.plan_stated import why_no_plan
 from gridloom.cli.plan_trust import Trust, costs_of, read_trust
 from gridloom.model.parallel import Optimizer, Precision
 from gridloom.planner.costs import CostModel
@@ -28,7 +29,7 @@ from gridloom.planner.pins import Pins, pinned
 from gridloom.planner.pools import Pool, PoolSpace
 from gridloom.planner.pools_search import search_pools
 from gridloom.planner.search import Counts, Found, Goal, search
-from gridloom.planner.search_space import SearchSpace
+from gridloom.planner.search_space import Rule, SearchSpace
 from gridloom.planner.verdict import least_hardware
 
 _SEVERAL_TRIED = 50
@@ -258,20 +259,13 @@ def _why_nothing(question: Question, found: Sequence[Found], costs: CostModel) -
 
 def _impossible(question: Question, found: Found) -> Problem:
     rules = sorted(found.counts.pruned, key=lambda rule: -found.counts.pruned[rule])
-    rule = found.emptied_by or (rules[0] if rules else None)
-    model, pool = question.subject.model, question.grounds.pools[0]
-    why = f": {rule.sentence}" if rule else ""
-    fixed = f" with {', '.join(f'{k}={v}' for k, v in question.pins.items())}"
-    message = (
-        f"no plan exists{fixed if question.pins else ''}{why} ({model.name}: {model.layers} layers,"
-        f" {model.heads} heads, {model.kv_heads} key heads; {pool.choices[-1]} devices, nodes of"
-        f" {pool.fabric.node or pool.accelerator.node}; global batch"
-        f" {question.subject.global_batch})"
-    )
+    rule = found.emptied_by or (rules[0] if rules else Rule.DEVICES)
+    fixed = ", ".join(f"{name}={value}" for name, value in question.pins.items())
+    why = why_no_plan(rule, question.space(question.grounds.pools[0]))
     right = "change the value that breaks the rule"
     if not question.pins:
         right = "choose a global batch that more numbers divide, or another number of devices"
-    return Problem(message, right)
+    return Problem(f"no plan exists{f' with {fixed}' if fixed else ''}: {why}", right)
 
 
 def _does_not_fit(question: Question, found: Sequence[Found], costs: CostModel) -> Problem:

@@ -94,7 +94,7 @@ def plans_table(
         rows,
         right=("#", *(column.head for column in columns if column.right)),
         whole=heads,
-        spare=[column.head for column in columns if column.spare][::-1],
+        spare=[column.head for column in columns if column.spare],
     )
 
 
@@ -147,11 +147,11 @@ def memory_rows(lines: Mapping[str, float]) -> list[tuple[str, float, str]]:
 
 def short_seconds(seconds: float) -> str:
     """Return a time of a step or a part of it: ``26.7 s``, ``145 ms``."""
-    if seconds >= 99.95:
-        return f"{seconds:,.0f} s"
     if seconds >= 0.9995:
-        return f"{seconds:.3g} s"
-    return f"{seconds * 1000:.3g} ms"
+        digits = 0 if seconds >= 99.95 else 1 if seconds >= 9.995 else 2
+        return f"{seconds:,.{digits}f} s"
+    milliseconds = seconds * 1000
+    return f"{milliseconds:.0f} ms" if milliseconds >= 99.5 else f"{milliseconds:.3g} ms"
 
 
 def gigabytes(size_bytes: float) -> str:
@@ -253,7 +253,7 @@ def _columns(currency: str, *, stated: bool, plain: bool) -> list[Column]:
 
     return [
         Column("pool", lambda c, p: p.pool.name if len(c.parts) > 1 else "", "", right=False),
-        Column("devices", lambda _, p: str(p.devices)),
+        Column("devices", lambda _, p: f"{p.devices:,}", varies=True),
         Column("tp", lambda _, p: str(p.plan.tensor)),
         Column("pp", lambda _, p: str(p.plan.pipeline)),
         Column("cp", lambda _, p: str(p.plan.context), "1"),

@@ -116,6 +116,8 @@ def read_run(row: Row) -> Run | Unexpressed:
     """Return the case that ``row`` describes, or why it describes none."""
     cells = _Reader(row)
     grade = cells.text("completeness").split(":")[0] or "A"
+    if re.search(r"OOM (by|rank)|^OOM$", cells.text("step_time_or_throughput") or cells.text("value")):
+        grade = "OOM"
     reason = _inexpressible(cells)
     accelerator = find_accelerator(cells.text("gpu"))
     if reason or accelerator is None:
@@ -142,9 +144,12 @@ def read_run(row: Row) -> Run | Unexpressed:
         grade=grade,
         assumed=tuple(cells.assumed),
         step_s=_step_s(cells, model, devices, batch),
-        memory_bytes=_memory_bytes(cells),
+        memory_bytes=0.0 if grade == "OOM" else _memory_bytes(cells),
         counter=_counter(cells),
     )
+
+
+_TECHNIQUES = r"not packed|fused in backward|activation offloading|8-bit AdamW|selective: mlp"
 
 
 def _inexpressible(cells: _Reader) -> str:
@@ -160,6 +165,9 @@ def _inexpressible(cells: _Reader) -> str:
         return "not stated: " + ", ".join(absent)
     if find_accelerator(cells.text("gpu")) is None:
         return f"unknown accelerator {cells.text('gpu')!r}"
+    technique = re.search(_TECHNIQUES, words + " " + cells.text("act_ckpt"))
+    if technique:
+        return f"no plan names this technique: {technique.group()}"
     if cells.text("unit") in {"ms", "%"}:
         return f"measured in {cells.text('unit')}, not bytes"
     return ""
@@ -246,7 +254,7 @@ def _plan(
     if not batch:
         batch = cells.assume("global_batch", micro * data)
     chunks = cells.count("vpp") or _virtual_stages(cells, pipeline, layers)
-    precision = _precision(cells)
+    precision = "bf16_pure" if program.name == "torchtune" else _precision(cells)
     recompute, recompute_layers = _recompute(cells, program, layers // pipeline)
     zero = int(cells.number("zero"))
     shard = re.search(r"shard group (\d+)", cells.text("zero")) or re.search(
@@ -398,6 +406,10 @@ def _step_s(cells: _Reader, model: Transformer, devices: int, batch: int) -> flo
         return tokens / (rate * devices)
     rate = cells.number("measured_TFLOPs_per_gpu") * 1e12
     flops = tokens * flops_per_token(model, cells.count("seq_len"))
+    if re.search(r"incl. recomp", cells.text("flops_convention")) and "full" in cells.text(
+        "act_ckpt"
+    ):
+        flops *= 4.0 / 3.0  # one forward more, beside one forward and a backward of two
     return flops / (rate * devices) if rate else 0.0
 
 

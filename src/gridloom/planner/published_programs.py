@@ -80,6 +80,7 @@ PROGRAMS = (
         reduce_bytes=4,
         by_operator=True,
     ),
+    Program(name="torchtune", words=r"torchtune", native_attention=False),
     Program(
         name="NeMo",
         words=r"NeMo|Megatron-Bridge|dgxc",
@@ -116,6 +117,11 @@ def program_of(words: str) -> Program:
         eager = re.search(r"eager|nocompile", words) is not None
         return replace(
             found, fused=not eager, overlap_tensor="async TP" in words, loss=_ao_loss(words)
+        )
+    if found.name == "torchtune":
+        chunked = re.search(r"chunked|checkpointing", words) is not None
+        return replace(
+            found, fused="packed" not in words, loss="chunked" if chunked else found.loss
         )
     return found
 

@@ -109,4 +109,4 @@ def why_no_plan(rule: Rule, space: SearchSpace) -> str:
         Rule.SHARD: f"{count:,} devices",
     }
     given = numbers.get(rule)
-    return f"{rule.sentence} (there are {given})" if given else rule.sentence
+    return f"{rule.sentence} (here: {given})" if given else rule.sentence

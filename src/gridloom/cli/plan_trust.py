@@ -11,11 +11,14 @@ from gridloom.base.codec import decode
 from gridloom.base.errors import InputError, Problem
 from gridloom.cli.plan_inputs import read_text
 from gridloom.cli.plan_runs_file import read_runs
+from gridloom.planner.calibration import Calibration
 from gridloom.planner.cases import Cases, Column, MachineColumns
 from gridloom.planner.constants import Constants
 from gridloom.planner.costs import CostModel, cost_model
+from gridloom.planner.evaluate import scored
 from gridloom.planner.hardware import machine_columns
 from gridloom.planner.pools import Pool
+from gridloom.planner.priors import PRIORS
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,22 +58,22 @@ def read_trust(path: Path | None) -> Trust:
         InputError: The file cannot be used.
     """
     if path is None:
-        return _of_calibration(_shipped(), "published runs")
+        return _of_calibration(shipped(), "published runs")
     return _of_calibration(read_calibration(path), str(path))
 
 
-def read_calibration(path: Path) -> Any:
+def read_calibration(path: Path) -> Calibration:
     """Return the calibration in a JSON file, or one fitted to the runs of a CSV file."""
-    calibrate = calibrator()
     text = read_text(path)
     if not text.lstrip().startswith("{"):
-        runs = [run for run in read_runs(path).runs if run.step_s]
+        runs = [run for run in read_runs(path).runs if scored(run)]
         if not runs:
             right = "add rows with a measured step time"
             raise InputError([Problem("no row can be fitted to", right, file=str(path))])
-        return calibrate.fit(runs, _shipped())
+        fitted: Calibration = calibrator().fit(runs, shipped())
+        return fitted
     try:
-        return decode(text, calibrate.Calibration)
+        return decode(text, Calibration)
     except msgspec.DecodeError as error:
         right = "write it with `gridloom plan calibrate RUNS.csv --out FILE`"
         message = f"these are no fitted constants: {error}"
@@ -90,15 +93,12 @@ def calibrator() -> Any:
     return calibrate
 
 
-def _shipped() -> Any:
+def shipped() -> Calibration:
     """Return the constants that come with gridloom."""
-    return None
+    return Calibration(shared={name: prior.value for name, prior in PRIORS.items()}, families={})
 
 
-def _of_calibration(calibration: Any, source: str) -> Trust:
-    if calibration is None:
-        return Trust(constants=lambda _: Constants(), error=lambda _: Error(), source="literature")
-
+def _of_calibration(calibration: Calibration, source: str) -> Trust:
     def error(family: str) -> Error:
         return Error(
             share=calibration.error.get(family, 0.0),

@@ -9,15 +9,15 @@ program. Rows of a large group count less each, so that one table does not decid
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import replace
+from typing import Any
 
 import msgspec
 import numpy as np
 from scipy.optimize import least_squares
 
-from gridloom.planner.cases import Cases, model_columns, plan_columns, stack
+from gridloom.planner.calibration import Calibration, bounded, predicted_s, runs_as_cases
 from gridloom.planner.constants import Constants
-from gridloom.planner.hardware import machine_columns
 from gridloom.planner.priors import PRIORS, Prior
 from gridloom.planner.published import Run
 from gridloom.planner.step_time import step_time
@@ -35,62 +35,6 @@ REFINE_SPREAD = 0.3
 """Of a prior's spread, that a grid's own runs may move a constant that was fitted before."""
 
 _EVALUATIONS_MAX = 30
-
-
-class Calibration(msgspec.Struct, frozen=True, kw_only=True):
-    """Constants that were fitted, and how far to trust them.
-
-    Attributes:
-        shared: Constants by name.
-        families: Factors on some of them, by family of accelerators.
-        runs: How many runs of each family were fitted.
-        groups: From how many groups those came.
-        error: Spread of relative errors on groups left out, by family (90th percentile).
-        note: Where the runs came from.
-    """
-
-    shared: dict[str, float]
-    families: dict[str, dict[str, float]]
-    runs: dict[str, int] = {}
-    groups: dict[str, int] = {}
-    error: dict[str, float] = {}
-    note: str = ""
-
-    def constants(self, family: str) -> Constants:
-        """Return the constants of a family; those shared by all when it was never measured."""
-        factors = self.families.get(family, {})
-        values = {
-            name: _bounded(name, value * factors.get(name, 1.0))
-            for name, value in self.shared.items()
-        }
-        return Constants(**values)
-
-
-def runs_as_cases(runs: Sequence[Run]) -> Cases:
-    """Return ``runs`` as columns."""
-    return stack(
-        [
-            Cases(
-                model=model_columns(run.model),
-                plan=plan_columns(run.plan),
-                machine=machine_columns(run.accelerator, run.fabric),
-                sequence=run.sequence,
-                global_batch=run.global_batch,
-            )
-            for run in runs
-        ]
-    )
-
-
-def predicted_s(calibration: Calibration, runs: Sequence[Run]) -> np.ndarray:
-    """Return the predicted seconds of a training step of each run."""
-    by_family = {run.accelerator.family: None for run in runs}
-    constants = {family: calibration.constants(family) for family in by_family}
-    columns = {
-        field.name: np.array([getattr(constants[r.accelerator.family], field.name) for r in runs])
-        for field in fields(Constants)
-    }
-    return np.asarray(step_time(runs_as_cases(runs), Constants(**columns)).total_s)
 
 
 def fit(runs: Sequence[Run], known: Calibration | None = None) -> Calibration:
@@ -120,9 +64,7 @@ def cross_validated(runs: Sequence[Run]) -> Iterator[tuple[str, list[int], np.nd
         yield group, out, predicted_s(fit(rest), [runs[index] for index in out])
 
 
-def with_errors(
-    calibration: Calibration, runs: Sequence[Run], without: np.ndarray
-) -> Calibration:
+def with_errors(calibration: Calibration, runs: Sequence[Run], without: np.ndarray) -> Calibration:
     """Return ``calibration`` with the spread of errors on groups that were left out."""
     errors: dict[str, list[float]] = {}
     for run, predicted in zip(runs, without, strict=True):
@@ -156,7 +98,7 @@ class _Problem:
         return np.concatenate([soft, x / self.spreads])
 
     def constants(self, x: np.ndarray) -> Constants:
-        values: dict[str, np.ndarray] = {}
+        values: dict[str, Any] = {}
         shared, factors = self._split(x)
         for name, value in shared.items():
             scale = factors[name][self.family_of] if name in factors else 1.0
@@ -176,7 +118,7 @@ class _Problem:
         if self.known:
             families = {**self.known.families, **families}
         return Calibration(
-            shared={name: _bounded(name, float(value)) for name, value in shared.items()},
+            shared={name: bounded(name, float(value)) for name, value in shared.items()},
             families=families,
             runs=dict(sorted(counted.items())),
             groups=dict(sorted(groups.items())),
@@ -215,17 +157,10 @@ def _priors(known: Calibration | None) -> dict[str, Prior]:
 
 def _weights(runs: Sequence[Run]) -> np.ndarray:
     sizes = Counter(run.group for run in runs)
-    weights = np.array(
+    weights: np.ndarray = np.array(
         [
             sizes[run.group] ** -GROUP_POWER * (GUESSED_WEIGHT if run.guessed else 1.0)
             for run in runs
         ]
     )
-    return weights / weights.mean()
-
-
-def _bounded(name: str, value: float) -> float:
-    most = PRIORS[name].most
-    return min(value, most) if most else value
-
-
+    return np.asarray(weights / weights.mean())

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from gridloom.planner.activations import kept
 from gridloom.planner.cases import Cases, Column, PlanColumns
 from gridloom.planner.communication import ring_s, sites_s
 from gridloom.planner.constants import Constants
@@ -101,10 +102,9 @@ def exchange_s(cases: Cases, constants: Constants, weights: Held, room: Room) ->
     reduced = turns * reduce
     # ZeRO-3 gathers half of its parameters in the backward, beside the reduction.
     late = np.where(zero3, 0.5 * gathered, 0.0)
-    one_by_one = plan.gather_by_tensor == 1
     first = _exposed(constants, gathered - late, turns * room.forward, plan.overlap_parameters)
     second = _exposed(constants, reduced + late, turns * room.backward, plan.overlap_gradients)
-    return np.where(one_by_one, gathered + reduced, first + second)
+    return first + second
 
 
 def between_sites_s(cases: Cases, weights: Held) -> Column:
@@ -126,16 +126,36 @@ def update_s(cases: Cases, constants: Constants, weights: Held) -> Column:
 def offload_s(cases: Cases, weights: Held, micro_batches: Column) -> Column:
     """Return the seconds over the link to the host: what is offloaded goes down and comes back.
 
-    Gradients go down and new parameters come up for an optimizer on the host; offloaded parameters
-    come up for each forward and backward.
+    Gradients go down and new parameters come up for an optimizer on the host; offloaded gradients
+    come and go with each micro-batch that is added to them; offloaded parameters come up for each
+    forward and backward; activations go down in the forward and come up in the backward. None of
+    it is taken to hide: the link is far slower than the device.
     """
     plan = cases.plan
-    if not np.any(plan.offload_optimizer + plan.offload_gradients + plan.offload_parameters):
+    offloads = (
+        plan.offload_optimizer,
+        plan.offload_gradients,
+        plan.offload_parameters,
+        plan.offload_activations,
+    )
+    if not any(np.any(offload) for offload in offloads):
         return 0.0
-    mine = _shard_of(cases, weights)
-    step = np.maximum(plan.offload_optimizer, plan.offload_gradients) * mine * (4.0 + 2.0)
-    parameters = plan.offload_parameters * mine * 2.0 * 2.0 * micro_batches
-    return (step + parameters) / cases.machine.host_bytes_per_s
+    mine, whole = _shard_of(cases, weights), weights.dense + weights.routed
+    optimizer = plan.offload_optimizer * mine * (4.0 + 2.0)
+    summed = np.where(plan.zero >= 2, mine, whole) * usual_gradient_bytes(plan)
+    gradients = plan.offload_gradients * summed * (2.0 * micro_batches)
+    stored = np.where(plan.zero == 3, mine, whole)
+    parameters = plan.offload_parameters * stored * 2.0 * (2.0 * micro_batches + 1.0)
+    down = plan.offload_activations * micro_batches * _kept_bytes(cases)
+    return (optimizer + gradients + parameters + 2.0 * down) / cases.machine.host_bytes_per_s
+
+
+def _kept_bytes(cases: Cases) -> Column:
+    """Return the bytes of activations that a stage keeps of one micro-batch."""
+    layer = kept(cases)
+    experts = cases.model.expert_layers / cases.model.layers
+    each = experts * layer.of_experts() + (1.0 - experts) * layer.of_dense()
+    return each * cases.model.layers / cases.plan.pipeline
 
 
 def _reduced_bytes(plan: PlanColumns, width: Column) -> Column:
@@ -185,11 +205,12 @@ def _across_shards_s(cases: Cases, constants: Constants, weights: Held, width: C
 def _ring_latency_s(cases: Cases, constants: Constants) -> Column:
     """Return the latency of gathering all layers one after the other, each around the whole ring.
 
-    All-gather and reduce-scatter know no trees in NCCL: their latency grows with the ranks.
+    All-gather and reduce-scatter know no trees in NCCL: their latency grows with the ranks. When
+    nothing is gathered ahead, the host's work for each tensor comes on top.
     """
     plan = cases.plan
     step = np.where(
-        plan.gather_by_tensor == 1,
+        (plan.gather_by_tensor == 1) & (plan.overlap_parameters == 0),
         GATHERED_TENSORS * constants.tensor_latency_s,
         constants.ring_latency_s,
     )

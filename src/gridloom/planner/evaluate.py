@@ -1,4 +1,4 @@
-"""Predictions beside measurements: errors of step time and memory, ranks, out-of-memory verdicts."""
+"""Predictions beside measurements: step time, memory, ranks, and who runs out of memory."""
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from gridloom.planner.calibrate import Calibration, predicted_s, runs_as_cases
+from gridloom.planner.calibration import Calibration, predicted_s, runs_as_cases
 from gridloom.planner.memory import peak_bytes
 from gridloom.planner.published import Run, Unexpressed
 
@@ -200,9 +200,7 @@ def _errors(found: Sequence[float]) -> Errors:
         return Errors(0, 0.0, 0.0, 0.0)
     error = np.array(found)
     size = np.abs(error)
-    return Errors(
-        len(found), float(size.mean()), float(np.median(size)), float(np.median(error))
-    )
+    return Errors(len(found), float(size.mean()), float(np.median(size)), float(np.median(error)))
 
 
 def _by(details: Sequence[Detail], key: Callable[[Run], str]) -> dict[str, Errors]:

@@ -1,4 +1,4 @@
-"""Seconds of what ranks exchange while a micro-batch is on its way: tensor, context, expert, stages.
+"""Seconds of what ranks exchange for a micro-batch: tensor, context and expert ranks, stages.
 
 All of it is counted for one layer and one micro-batch, but for the hops between stages.
 """
@@ -28,9 +28,13 @@ def tensor_s(cases: Cases, constants: Constants) -> Column:
     parallelism in a reduce-scatter, and begin with an all-gather: the same bytes (Korthikanti et
     al., 2022, section 4.2.2).
     """
-    exposed = 1.0 - cases.plan.overlap_tensor * constants.tensor_hidden
-    once = ring_s(cases, constants, cases.plan.tensor, 1.0, stream_bytes(cases))
-    return 4.0 * once * exposed
+    plan, machine = cases.plan, cases.machine
+    exposed = 1.0 - plan.overlap_tensor * constants.tensor_hidden
+    once = ring_s(cases, constants, plan.tensor, 1.0, stream_bytes(cases))
+    # Switches that reduce halve an all-reduce, not the pair that sequence parallelism makes of it.
+    reduced = (machine.sharp == 1) & (plan.sequence_parallel == 0) & (plan.tensor <= machine.node)
+    saved = np.minimum((plan.tensor + 1.0) / (2.0 * np.maximum(plan.tensor - 1.0, 1.0)), 1.0)
+    return 4.0 * once * exposed * np.where(reduced, saved, 1.0)
 
 
 def context_s(cases: Cases, constants: Constants, core_forward: Column) -> Column:

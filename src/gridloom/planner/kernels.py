@@ -1,4 +1,4 @@
-"""Seconds of compute of one layer and one micro-batch: products, attention, element-wise kernels."""
+"""Seconds of compute of a layer and a micro-batch: products, attention, element-wise kernels."""
 
 from dataclasses import dataclass
 
@@ -111,7 +111,7 @@ def _projections(cases: Cases, rate: Rates, constants: Constants, tokens: Column
         linear(heads * np.maximum(model.nope_size + model.value_size, 1.0), key),
         linear(hidden, heads * np.maximum(model.value_size, 1.0)),
     )
-    return tuple(np.where(model.latent == 1, a, b) for a, b in zip(latent, plain, strict=True))  # type: ignore[return-value]
+    return tuple(np.where(model.latent == 1, a, b) for a, b in zip(latent, plain, strict=True))
 
 
 def _feed(
@@ -129,9 +129,7 @@ def _feed(
     return _sum(up, forward_and_backward_s(rate, constants, (rows, model.hidden, width), count))
 
 
-def _dense(
-    cases: Cases, rate: Rates, constants: Constants, tokens: Column
-) -> tuple[Pair, Column]:
+def _dense(cases: Cases, rate: Rates, constants: Constants, tokens: Column) -> tuple[Pair, Column]:
     width = np.maximum(cases.model.ffn / cases.plan.tensor, 1.0)
     feed = _feed(cases, rate, constants, tokens, width)
     return feed, tokens * (1 + cases.model.gated) * width

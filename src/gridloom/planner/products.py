@@ -46,7 +46,7 @@ def product_s(
     size: tuple[Column, Column, Column],
     count: Column = 1.0,
 ) -> Column:
-    """Return the seconds of ``count`` like products of ``m x k`` by ``k x n``, ``size = (m, n, k)``.
+    """Return the seconds of ``count`` products of ``m x k`` by ``k x n``; ``size``: ``(m, n, k)``.
 
     Flops at the reached rate, divided by the share of it that tiles and alignment leave, and beside
     them the traffic of the operands: the two overlap, so that the longer one counts (roofline), in

@@ -116,7 +116,9 @@ def read_run(row: Row) -> Run | Unexpressed:
     """Return the case that ``row`` describes, or why it describes none."""
     cells = _Reader(row)
     grade = cells.text("completeness").split(":")[0] or "A"
-    if re.search(r"OOM (by|rank)|^OOM$", cells.text("step_time_or_throughput") or cells.text("value")):
+    if re.search(
+        r"OOM (by|rank)|^OOM$", cells.text("step_time_or_throughput") or cells.text("value")
+    ):
         grade = "OOM"
     reason = _inexpressible(cells)
     accelerator = find_accelerator(cells.text("gpu"))
@@ -154,7 +156,10 @@ _TECHNIQUES = r"not packed|fused in backward|activation offloading|8-bit AdamW|s
 
 def _inexpressible(cells: _Reader) -> str:
     """Return what is missing that nothing can stand in for, or what the model does not cover."""
-    words = cells.words + cells.text("optimizer") + cells.text("kind")
+    kind = cells.text("kind")
+    if kind and not kind.startswith("measured"):
+        return f"not a measurement: {kind}"
+    words = cells.words + cells.text("optimizer") + kind
     if re.search(r"LoRA|Adapter|nf4|ViT|finetune", words) and "SFT" not in words:
         return "not full training of a language model"
     needed = ["seq_len", "n_gpus"]
@@ -241,9 +246,7 @@ def _experts(cells: _Reader, ffn: int) -> Experts | None:
 # --- the plan
 
 
-def _plan(
-    cells: _Reader, devices: int, program: Program, layers: int
-) -> tuple[ParallelPlan, int]:
+def _plan(cells: _Reader, devices: int, program: Program, layers: int) -> tuple[ParallelPlan, int]:
     tensor, pipeline = cells.count("tp") or 1, cells.count("pp") or 1
     context = cells.count("cp") or 1
     data = cells.count("dp") or devices // (tensor * pipeline * context)
@@ -276,13 +279,13 @@ def _plan(
         micro_batch=micro,
         recompute=recompute,  # type: ignore[arg-type]
         recompute_layers=recompute_layers,
-        flash_attention=_flash_attention(cells),
+        flash_attention=_flash_attention(cells, program),
         native_attention=program.native_attention or _settled(cells),
         fused=program.fused,
         blocking_launches=program.blocking_launches,
         precision=precision,  # type: ignore[arg-type]
-        overlap_gradients=zero > 0,
-        overlap_parameters=zero > 0,
+        overlap_gradients=zero > 0 and program.prefetch,
+        overlap_parameters=zero > 0 and program.prefetch,
         overlap_tensor=program.overlap_tensor,
         gradient_bytes=_gradient_bytes(program, precision),
         reduce_bytes=program.reduce_bytes,
@@ -352,10 +355,10 @@ def _sequence_parallel(cells: _Reader, tensor: int, program: Program, recompute:
     return program.sequence_parallel == "always"
 
 
-def _flash_attention(cells: _Reader) -> bool:
+def _flash_attention(cells: _Reader, program: Program) -> bool:
     """Return what the row says; newer devices than A100 are not trained without it."""
     stated = cells.text("flash_attention")
-    return stated.startswith("y") if stated else not _settled(cells)
+    return stated.startswith("y") if stated else program.flash or not _settled(cells)
 
 
 def _settled(cells: _Reader) -> bool:
@@ -415,7 +418,7 @@ def _step_s(cells: _Reader, model: Transformer, devices: int, batch: int) -> flo
 
 def flops_per_token(model: Transformer, sequence: int) -> float:
     """Return ``6 P + 12 layers hidden sequence``: model flops without causal discount."""
-    active = count_parameters(model).active
+    active = float(count_parameters(model).active)
     return 6.0 * active + 12.0 * model.layers * model.hidden * sequence
 
 

@@ -21,6 +21,8 @@ class Program:
         native_attention: Its fused attention was written for the newest devices.
         sequence_parallel: Tensor ranks share the tokens: ``never``, ``always``, or ``selective``
             when only attention is recomputed (Megatron-LM introduced both together).
+        flash: It trains with fused attention on every device, said or not.
+        prefetch: ZeRO-3 gathers ahead, behind the products.
         loss: How it holds the logits.
         gradient_bytes: Of a summed gradient; 0 for the usual.
         reduce_bytes: Of a gradient on its way between data ranks; 0 for the usual.
@@ -37,6 +39,8 @@ class Program:
     fused: bool = True
     native_attention: bool = True
     sequence_parallel: str = "never"
+    flash: bool = False
+    prefetch: bool = True
     loss: Loss = "copies"
     gradient_bytes: int = 0
     reduce_bytes: int = 0
@@ -48,9 +52,7 @@ class Program:
     even_ends: bool = False
 
 
-_MEGATRON = Program(
-    name="Megatron-LM", fused=False, sequence_parallel="selective", loss="in_place"
-)
+_MEGATRON = Program(name="Megatron-LM", fused=False, sequence_parallel="selective", loss="in_place")
 
 PROGRAMS = (
     Program(
@@ -62,7 +64,13 @@ PROGRAMS = (
         blocking_launches=True,
         even_ends=True,
     ),
-    replace(_MEGATRON, name="DeepSpeed ZeRO-3", words=r"GPT.*ZeRO-3", gather_by_tensor=True),
+    replace(
+        _MEGATRON,
+        name="DeepSpeed ZeRO-3",
+        words=r"GPT.*ZeRO-3",
+        gather_by_tensor=True,
+        prefetch=False,
+    ),
     Program(
         name="MaxText on TPU",
         words=r"TPU",
@@ -70,6 +78,7 @@ PROGRAMS = (
         loss="fused",
         by_operator=True,
         overlap_tensor=True,
+        gather_by_tensor=True,
     ),
     Program(name="JAX on GPU", words=r"JAX|Paxml|MaxText", loss="fused", by_operator=True),
     Program(
@@ -80,10 +89,11 @@ PROGRAMS = (
         reduce_bytes=4,
         by_operator=True,
     ),
-    Program(name="torchtune", words=r"torchtune", native_attention=False),
+    Program(name="torchtune", words=r"torchtune", native_attention=False, flash=True),
     Program(
         name="NeMo",
         words=r"NeMo|Megatron-Bridge|dgxc",
+        flash=True,
         sequence_parallel="always",
         gradient_bytes=2,
         overlap_tensor=True,

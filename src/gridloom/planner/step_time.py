@@ -19,7 +19,7 @@ from gridloom.planner.exchange import context_s, expert_s, pipeline_s, tensor_s
 from gridloom.planner.kernels import LayerSeconds, layer_seconds, logits_seconds
 
 ZERO_BUBBLE_SHARE = 1.0 / 3.0
-"""Of 1F1B's bubble, that remains when weight gradients fill it (ZB-H1; Qi et al., 2023, table 2)."""
+"""Of 1F1B's bubble, left when weight gradients fill it (ZB-H1; Qi et al., 2023, table 2)."""
 
 
 @dataclass(frozen=True, kw_only=True)

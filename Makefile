@@ -69,7 +69,7 @@ test-long: setup
 	@$(PYTEST) -q --hypothesis-profile long --timeout 3000 tests/property tests/world
 
 figures: setup
-	@for figure in bench/overhead.py bench/startup.py; do echo "$$figure"; $(BIN)/python $$figure; done
+	@for figure in bench/overhead.py bench/startup.py bench/planner.py; do echo "$$figure"; $(BIN)/python $$figure; done
 
 clean:
-	rm -rf $(VENV) .coverage .coverage.* .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) .venv-frameworks .coverage .coverage.* .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -16,7 +16,7 @@ from gridloom.cli.wiring import Plane
 from gridloom.core.machine import Machine
 from gridloom.model.action import StartAttempt
 from gridloom.model.event import AnyEvent, InventoryChanged, JobSubmitted
-from gridloom.model.inventory import Inventory
+from gridloom.model.inventory import CPU, Inventory
 from gridloom.model.life import OVER, Placement
 from gridloom.planner.collective import bucket_bytes, bytes_per_step
 from gridloom.planner.shape import parameter_count
@@ -145,9 +145,18 @@ def _about(prepared: Prepared, placement: Placement) -> list[tuple[str, str]]:
                 f"{format_bytes(step.between_sites)} between sites",
             ),
         ]
+        rows.append(("training step", _step_sentence(prepared, placement)))
     if placement.price_per_hour:
         rows.append(("price", f"{placement.price_per_hour:g} {inventory.currency} an hour in all"))
     return rows
+
+
+def _step_sentence(prepared: Prepared, placement: Placement) -> str:
+    if placement.option.accelerator == CPU:
+        return f"cannot be predicted: the planner has no data sheet of `{CPU}` devices"
+    from gridloom.cli.predict import step_sentence  # numpy costs time that others do not need
+
+    return step_sentence(prepared.spec, placement.option)
 
 
 def _numbers(devices: tuple[int, ...]) -> str:

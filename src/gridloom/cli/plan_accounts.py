@@ -8,7 +8,7 @@ from rich.table import Table
 
 from gridloom.base.errors import InputError, Problem
 from gridloom.cli.output import table
-from gridloom.cli.plan_table import gigabytes
+from gridloom.cli.plan_words import gigabytes
 from gridloom.model.parallel import ParallelPlan
 from gridloom.planner.cases import plan_columns
 from gridloom.planner.memory import model_states

@@ -9,20 +9,22 @@ from gridloom.cli.plan_flags import Aims, Asked, Terms
 from gridloom.cli.plan_inputs import Faults, read_pins
 from gridloom.cli.plan_search import Answer, Question, answer, read_question
 from gridloom.cli.plan_table import (
-    gigabytes,
-    goodput_sentences,
     memory_rows,
-    plan_words,
     plans_table,
-    same_for_all,
     shares_table,
-    short_seconds,
     step_rows,
-    training_sentence,
-    trust_sentence,
 )
 from gridloom.cli.plan_trust import costs_of
 from gridloom.cli.plan_verdict import verdict_as_json, verdict_of, verdict_text
+from gridloom.cli.plan_words import (
+    gigabytes,
+    goodput_sentences,
+    plan_words,
+    same_for_all,
+    short_seconds,
+    training_sentence,
+    trust_sentence,
+)
 from gridloom.planner.models.parameters import count_parameters
 
 
@@ -108,7 +110,7 @@ def _show_first(out: Console, question: Question, first: Candidate) -> None:
     space = question.space(first.parts[0].pool)
     costs = costs_of([part.pool for part in first.parts], question.trust)
     part = first.fullest
-    words = "; ".join(plan_words(first, one) for one in first.parts)
+    words = "; ".join(plan_words(one) for one in first.parts)
     out.print(f"\nplan 1: {words}", soft_wrap=not out.is_terminal)
     if first.way == "one_pool":
         cases = cases_in(space, part.pool, part.plan, first.global_batch)

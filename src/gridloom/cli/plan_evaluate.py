@@ -13,11 +13,12 @@ from gridloom.base.files import cause_of
 from gridloom.cli.output import console, emit, pairs, say, table
 from gridloom.cli.plan_progress import reported
 from gridloom.cli.plan_runs_file import RunTable, read_runs
-from gridloom.cli.plan_trust import calibrator, read_calibration, shipped
+from gridloom.cli.plan_trust import calibrator, read_calibration
 from gridloom.planner import evaluate
 from gridloom.planner.calibration import Calibration, predicted_s
 from gridloom.planner.evaluate import Errors, Report
 from gridloom.planner.published import Run, Unexpressed
+from gridloom.planner.shipped import SHIPPED
 from gridloom.wire.documents_values import did_you_mean
 
 GROUP = "group"
@@ -36,7 +37,7 @@ def show_evaluation(runs: Path, *, leave_out: str, constants: Path | None, as_js
         report = evaluate.evaluate(judged, predict)
         fallback: list[str] = []
     else:
-        calibration = read_calibration(constants) if constants else shipped()
+        calibration = read_calibration(constants) if constants else SHIPPED
         families = {run.accelerator.family for run in read.runs}
         fallback = sorted(families - set(calibration.families))
         how = f"constants of {constants}" if constants else "gridloom's own constants"

@@ -8,8 +8,12 @@ from gridloom.base.units import format_bytes, format_duration
 from gridloom.cli.plan_explain_model import parameter_lines, work_lines
 from gridloom.cli.plan_figures import Candidate, cases_in
 from gridloom.cli.plan_search import Question
-from gridloom.cli.plan_table import gigabytes, money, short_seconds
 from gridloom.cli.plan_trust import costs_of
+from gridloom.cli.plan_words import (
+    gigabytes,
+    money,
+    short_seconds,
+)
 from gridloom.planner import exchange
 from gridloom.planner.cases import Cases
 from gridloom.planner.constants import Constants

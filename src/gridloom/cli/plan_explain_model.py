@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from gridloom.cli.plan_figures import Candidate
-from gridloom.cli.plan_table import short_seconds
+from gridloom.cli.plan_words import short_seconds
 from gridloom.model.transformer import Transformer
 from gridloom.planner.flops import attention_flops_per_token, flops_per_token, product_weights
 from gridloom.planner.models.parameters import count_parameters

@@ -32,7 +32,7 @@ Framework = Literal["megatron", "deepspeed", "torchtitan", "torchtitan-args", "a
 _TRIED = 2000
 """Best plans that are offered to the framework, one after the other."""
 
-_SIDE = ("sequence_parallel", "overlap_gradients", "gradient_bytes")
+_SIDE = ("sequence_parallel", "overlap_gradients", "overlap_parameters", "gradient_bytes")
 """Knobs that may give way to what a framework can, unless somebody states them."""
 
 _NARROWER: Mapping[str, dict[str, tuple[Any, ...]]] = {
@@ -178,11 +178,13 @@ def _best(asked: Asked, aims: Aims, terms: Terms, to: Framework) -> Export:
 
 def _variants(plan: ParallelPlan) -> Iterator[ParallelPlan]:
     """Yield the plan, then the same with what frameworks differ in at the side."""
-    for tokens, overlap, width in product((True, False), (True, False), (0, 2, 4)):
+    both = (True, False)
+    for tokens, overlap, gather, width in product(both, both, both, (0, 2, 4)):
         yield structs.replace(
             plan,
             sequence_parallel=plan.sequence_parallel and tokens,
             overlap_gradients=plan.overlap_gradients and overlap,
+            overlap_parameters=plan.overlap_parameters and gather,
             gradient_bytes=width or plan.gradient_bytes,
         )
 

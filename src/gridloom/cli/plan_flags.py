@@ -50,14 +50,14 @@ class Asked:
         str,
         Parameter(help="Of matrix products: bf16, fp8, fp16, fp32, or several: bf16,fp8."),
     ] = ""
-    optimizer: Annotated[str, Parameter(help="adamw (default), adamw_8bit, muon, sgd, ...")] = (
+    optimizer: Annotated[str, Parameter(help="adamw (the usual), adamw_8bit, muon, sgd, ...")] = (
         "adamw"
     )
     fix: Annotated[
         str, Parameter(help="Values that every plan must have, as tp=8,pp=4,recompute=none.")
     ] = ""
     head_room: Annotated[
-        float, Parameter(help="Share of a device's memory that stays free (default 0.1).")
+        float, Parameter(help="Share of a device's memory that stays free; else 0.1.")
     ] = 0.1
     measured: Annotated[
         Path | None,
@@ -76,11 +76,11 @@ class Aims:
     tokens: Annotated[str, Parameter(help="Tokens to train on in all, as 1T or 300B.")] = ""
     objective: Annotated[
         Objective,
-        Parameter(help="What is to be smallest (default time); deadline: the price in time."),
+        Parameter(help="What is to be smallest, else time; deadline: the price in time."),
     ] = "time"
     deadline: Annotated[str, Parameter(help="Longest time of the training, as 30d.")] = ""
     budget: Annotated[str, Parameter(help="Highest price, in the grid's currency.")] = ""
-    top: Annotated[int, Parameter(help="Plans to show (default 10).", converter=whole_number)] = 10
+    top: Annotated[int, Parameter(help="Plans to show, else 10.", converter=whole_number)] = 10
 
 
 @Parameter(name="*")
@@ -90,20 +90,20 @@ class Terms:
 
     price: Annotated[float, Parameter(help="Of a device and hour; else the grid's.")] = 0.0
     pue: Annotated[
-        float, Parameter(help="Power of the data centre over that of its machines (default 1.1).")
+        float, Parameter(help="Power of the data centre over that of its machines; else 1.1.")
     ] = 1.1
     carbon: Annotated[
         float, Parameter(help="Grams of carbon dioxide a kWh of the site's electricity.")
     ] = 0.0
     device_mtbf: Annotated[
         str,
-        Parameter(help="Mean time between interruptions of one device (default 50,700 hours)."),
+        Parameter(help="Mean time between interruptions of one device; else 50,700 hours."),
     ] = ""
     restart: Annotated[
-        str, Parameter(help="From an interruption to the next training step (default 10m).")
+        str, Parameter(help="From an interruption to the next training step; else 10m.")
     ] = ""
     checkpoint_rate: Annotated[
-        str, Parameter(help="Bytes a second that a device writes to storage (default 125MB).")
+        str, Parameter(help="Bytes a second that a device writes to storage; else 125MB.")
     ] = ""
     checkpoint_behind: Annotated[
         bool, Parameter(help="Checkpoints are written behind training.", negative=())
@@ -128,5 +128,5 @@ class Degrees:
     ] = 1
     recompute: Annotated[str, Parameter(help="none, selective, operators or full.")] = "none"
     sequence_parallel: Annotated[
-        bool | None, Parameter(help="Tensor ranks share tokens, too; default: with tp above 1.")
+        bool | None, Parameter(help="Tensor ranks share tokens, too; else with tp above 1.")
     ] = None

@@ -1,5 +1,6 @@
 """On which devices a plan may run: pools of a grid file, or of one kind named in short."""
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from math import gcd
@@ -52,16 +53,17 @@ def read_grounds(asked: Asked, terms: Terms, objective: Objective) -> Grounds:
     """
     wanted = _wanted(asked.devices)
     short = _short(asked.grid) or (wanted if wanted and wanted.kind and not asked.grid else None)
-    if short is not None:
-        grounds = _named(short)
-        if short is wanted:
-            wanted = None
-    else:
-        grounds = _of_grid(asked.grid)
+    grounds = _named(short) if short is not None else _of_grid(asked.grid)
+    if wanted is None and short is not None and short.least != short.most:
+        wanted = short
     pools = tuple(_with_terms(pool, terms) for pool in grounds.pools)
-    pools = _limited(pools, wanted or (short if short and short.least != short.most else None))
     thorough = objective != "time"
-    return replace(grounds, pools=tuple(_with_counts(p, wanted, thorough=thorough) for p in pools))
+    return replace(
+        grounds,
+        pools=tuple(
+            _with_counts(pool, wanted, thorough=thorough) for pool in _limited(pools, wanted)
+        ),
+    )
 
 
 def device_counts(pool: Pool, least: int, most: int) -> tuple[int, ...]:
@@ -103,7 +105,10 @@ def _short(text: str) -> Devices | None:
         return None
     try:
         found = _RANGES.parse(text)
-    except ValueError:
+    except ValueError as error:
+        if re.fullmatch(r"[\w.-]+:[\d+-]*", text):
+            right = "write a kind and a count, as h100:64, or name a grid file"
+            raise InputError([Problem(f"{text!r} cannot be", right, field="--grid")]) from error
         return None
     if ":" not in text and find_accelerator(found.kind) is None:
         return None  # a file that is not there

@@ -8,6 +8,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar, get_args
 
+from msgspec import structs
+
 from gridloom.base.errors import InputError, Problem
 from gridloom.base.files import cause_of
 from gridloom.base.units import parse_bytes, parse_count, parse_duration_s
@@ -163,9 +165,9 @@ def _read_model_file(path: Path, name: str) -> Subject:
             for p in error.problems
         ]
         raise InputError(problems) from error
-    assert read.model is not None  # Megatron's arguments always name one
+    assert read.model is not None  # Megatron's arguments always have one
     return Subject(
-        model=read.model,
+        model=structs.replace(read.model, name=read.model.name or path.stem),
         global_batch=read.goal.global_batch,
         sequence=read.goal.sequence_length,
         tokens=read.goal.tokens,

@@ -8,9 +8,11 @@ from rich.console import Console
 from gridloom.base.units import format_count, parse_count
 from gridloom.cli.output import console, emit, say, table
 from gridloom.cli.plan_accounts import (
+    STAGES,
     Account,
     accounts_as_json,
     accounts_table,
+    held_bytes,
     read_accounts,
 )
 from gridloom.cli.plan_figures import cases_in, plan_as_json
@@ -19,7 +21,7 @@ from gridloom.cli.plan_grounds import Grounds, read_grounds
 from gridloom.cli.plan_inputs import Faults, Subject, read_pins, read_subject, read_words
 from gridloom.cli.plan_search import usual_precision
 from gridloom.cli.plan_stated import stated_pins, stated_plan
-from gridloom.cli.plan_table import gigabytes
+from gridloom.cli.plan_words import gigabytes
 from gridloom.model.parallel import Optimizer, ParallelPlan, Precision
 from gridloom.planner.memory import StageMemory, memory_by_stage
 from gridloom.planner.models.parameters import count_parameters
@@ -68,7 +70,11 @@ def show_memory(
     if params:
         return _show_accounts(asked, degrees, params, accounts, as_json=as_json)
     subject, grounds, pins, precision = _read(asked, degrees)
-    held = _held(asked, subject, grounds.pools[0], pins, precision)
+    pool = grounds.pools[0]
+    if subject.plan is not None and degrees == Degrees() and not asked.fix:
+        held = _held_by_file(subject, pool, subject.plan)
+    else:
+        held = _held(asked, subject, pool, pins, precision)
     weights = count_parameters(subject.model)
     share = float(weights.total) / (held.plan.tensor * held.plan.pipeline)
     ranks = held.plan.data * held.plan.context
@@ -112,10 +118,24 @@ def _read(asked: Asked, degrees: Degrees) -> tuple[Subject, Grounds, Pins, tuple
 def _grounds(asked: Asked, degrees: Degrees) -> Grounds:
     """Return the devices; where only their kind is named, as many as the degrees take."""
     text = asked.devices or asked.grid
-    if text and ":" not in text and not asked.grid and not text[:1].isdigit():
+    if text and ":" not in text and not asked.grid and not text[:1].isdigit():  # only the kind
         count = max(1, degrees.tp * degrees.pp * degrees.cp)
         asked = replace(asked, devices=f"{text}:{count}")
     return read_grounds(asked, Terms(), "time")
+
+
+def _held_by_file(subject: Subject, pool: Pool, plan: ParallelPlan) -> Held:
+    """Return what the plan holds that came with the model, as arguments of Megatron-LM do."""
+    space = SearchSpace(
+        model=subject.model,
+        accelerator=pool.accelerator,
+        fabric=pool.fabric,
+        devices=(plan.world_size,),
+        global_batch=subject.global_batch,
+        sequence=subject.sequence,
+    )
+    cases = cases_in(space, pool, plan, subject.global_batch)
+    return Held(pool=pool, plan=plan, stages=memory_by_stage(cases))
 
 
 def _held(
@@ -219,6 +239,7 @@ def _show_accounts(
     count = faults.read("--params", params, parse_count, "write a count, as 100B")
     faults.need("--params", count is None or count > 0, "is 0", "write a count, as 100B")
     ranks = _ranks(asked, degrees, faults)
+    faults.need("--zero", degrees.zero in STAGES, f"{degrees.zero} cannot be", "write 0 to 3")
     faults.end()
     assert count is not None
     shared = degrees.tp * degrees.pp
@@ -236,6 +257,14 @@ def _show_accounts(
     say(f"{format_count(count)} parameters{cut}, shared by {ranks:,} devices")
     out.print()
     out.print(accounts_table(accounts, count / shared, ranks))
+    zero = next((stage for stage in STAGES if stage == degrees.zero), STAGES[0])
+    each = [
+        f"{gigabytes(sum(held_bytes(account, count / shared, ranks, zero).values()))} by"
+        f" {account.name}"
+        for account in accounts
+    ]
+    out.print()
+    say(f"at ZeRO-{zero} a device holds {', '.join(each)}")
     return 0
 
 

@@ -35,6 +35,9 @@ from gridloom.planner.verdict import least_hardware
 _SEVERAL_TRIED = 50
 """Plans over several pools that are looked at again with the interruptions of all of them."""
 
+_JOINT_COUNTS = 2
+"""Numbers of devices of one pool that are tried together with other pools: the largest ones."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Question:
@@ -143,7 +146,11 @@ def read_question(asked: Asked, aims: Aims, terms: Terms) -> Question:
         optimizer=asked.optimizer,
         head_room=asked.head_room,
     )
-    question.space(grounds.pools[0])  # refuses wrong values of --fix
+    try:
+        question.space(grounds.pools[0])
+    except InputError as error:
+        problems = [Problem(p.message, p.remedy, field=f"--fix {p.field}") for p in error.problems]
+        raise InputError(problems) from error
     return question
 
 
@@ -192,7 +199,11 @@ def _joint(question: Question, plain: CostModel) -> list[Candidate]:
     goal = replace(question.goal, top=max(_SEVERAL_TRIED, question.goal.top))
     space = question.space(pools[0])
     asked = PoolSpace(
-        space=space, pools=pools, links=question.grounds.links, costs=plain, goal=goal
+        space=space,
+        pools=tuple(replace(pool, counts=pool.choices[-_JOINT_COUNTS:]) for pool in pools),
+        links=question.grounds.links,
+        costs=plain,
+        goal=goal,
     )
     with reported("plans over several pools") as report:
         found = search_pools(asked, report)
@@ -310,13 +321,13 @@ def _over_limit(question: Question, costs: CostModel) -> Problem:
             plans = search(space, costs, replace(free, objective=objective)).plans  # type: ignore[arg-type]
             values += [plans[0].time_s if objective == "time" else plans[0].price] if plans else []
     limits = question.limits
-    wanted = [f"in {format_duration(limits.deadline_s)}"] if limits.deadline_s else []
+    wanted = [f"ends in {format_duration(limits.deadline_s)}"] if limits.deadline_s else []
     currency = question.grounds.currency
-    wanted += [f"for {limits.budget:,.0f} {currency}"] if limits.budget else []
+    wanted += [f"costs at most {limits.budget:,.0f} {currency}"] if limits.budget else []
     have = [f"the fastest takes {format_duration(min(fastest))}"]
     if min(cheapest):
         have.append(f"the cheapest costs {min(cheapest):,.0f} {currency}")
-    message = f"no plan ends {' and '.join(wanted)}: {', '.join(have)}"
+    message = f"no plan {' and '.join(wanted)}: {', '.join(have)}"
     return Problem(message, "raise the limit, lower --tokens, or allow more devices")
 
 

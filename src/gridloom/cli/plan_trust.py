@@ -18,7 +18,7 @@ from gridloom.planner.costs import CostModel, cost_model
 from gridloom.planner.evaluate import scored
 from gridloom.planner.hardware import machine_columns
 from gridloom.planner.pools import Pool
-from gridloom.planner.priors import PRIORS
+from gridloom.planner.shipped import SHIPPED
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,7 +58,7 @@ def read_trust(path: Path | None) -> Trust:
         InputError: The file cannot be used.
     """
     if path is None:
-        return _of_calibration(shipped(), "published runs")
+        return _of_calibration(SHIPPED, "published runs")
     return _of_calibration(read_calibration(path), str(path))
 
 
@@ -70,7 +70,7 @@ def read_calibration(path: Path) -> Calibration:
         if not runs:
             right = "add rows with a measured step time"
             raise InputError([Problem("no row can be fitted to", right, file=str(path))])
-        fitted: Calibration = calibrator().fit(runs, shipped())
+        fitted: Calibration = calibrator().fit(runs, SHIPPED)
         return fitted
     try:
         return decode(text, Calibration)
@@ -91,11 +91,6 @@ def calibrator() -> Any:
     except ImportError as error:
         raise InputError("fitting needs scipy; pip install 'gridloom[plan]'") from error
     return calibrate
-
-
-def shipped() -> Calibration:
-    """Return the constants that come with gridloom."""
-    return Calibration(shared={name: prior.value for name, prior in PRIORS.items()}, families={})
 
 
 def _of_calibration(calibration: Calibration, source: str) -> Trust:

@@ -10,12 +10,14 @@ from gridloom.cli.plan_figures import plan_as_json
 from gridloom.cli.plan_search import Answer, Question
 from gridloom.cli.plan_table import (
     STEP_NAMES,
-    gigabytes,
     memory_rows,
     shares_table,
-    short_seconds,
 )
 from gridloom.cli.plan_trust import costs_of
+from gridloom.cli.plan_words import (
+    gigabytes,
+    short_seconds,
+)
 from gridloom.planner.goodput import with_interruptions
 from gridloom.planner.pins import Pins
 from gridloom.planner.search import RankedPlan

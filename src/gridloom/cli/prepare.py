@@ -12,7 +12,7 @@ from gridloom.cli.settings import Settings
 from gridloom.cli.workdir import snapshot_of
 from gridloom.control import rundir
 from gridloom.core.fit import ever_fits
-from gridloom.model.inventory import Inventory
+from gridloom.model.inventory import CPU, Inventory
 from gridloom.model.spec import JobSpec
 from gridloom.planner.options import options
 from gridloom.sites.local.inventory import discover
@@ -88,6 +88,10 @@ def prepare(job: Path, grid: Path | None, settings: Settings, ids: IdSource) -> 
     problem = unwritable(file, directory) if wanted else None
     if problem is not None:
         raise InputError([problem])
+    if spec.recipe is not None and spec.options[0].accelerator != CPU:
+        from gridloom.cli.predict import with_step_times  # numpy costs time that others do not need
+
+        spec = with_step_times(spec, found.inventory)
     return Prepared(job_id=job_id, spec=spec, grid=found, data=data, file=file)
 
 

@@ -86,6 +86,7 @@ def summary_rows(summary: Mapping[str, Any]) -> list[tuple[str, str]]:
         rows.append(("held-out text", text))
     if summary["tokens_per_s"]:
         rows.append(("speed", f"{format_count(summary['tokens_per_s'])} tokens/s (median step)"))
+    rows += _step_rows(summary["step_s"])
     rows += [
         (f"site {name}", f"{_spans(site['ranks'])} on {', '.join(site['nodes'])}")
         for name, site in summary["sites"].items()
@@ -141,6 +142,15 @@ def _memory_rows(memory: Mapping[str, Any]) -> list[tuple[str, str]]:
     parts = [f"{format_bytes(measured)} measured"] if measured else []
     parts += [f"{format_bytes(predicted)} predicted"] if predicted else []
     return [("memory a rank", ", ".join(parts))] if parts else []
+
+
+def _step_rows(step_s: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """Return how long a training step took beside what was predicted; nothing without that."""
+    predicted, measured = step_s["predicted"], step_s["measured"]
+    if not predicted or not measured:
+        return []
+    text = f"{measured:.3g} s measured (median), {predicted:.3g} s predicted"
+    return [("a training step", f"{text} ({predicted / measured - 1:+.0%})")]
 
 
 def _spans(ranks: Sequence[int]) -> str:

@@ -39,6 +39,7 @@ def summary(
         "bits_per_byte": result.get("bits_per_byte"),
         "bigram_bits_per_byte": result.get("bigram_bits_per_byte"),
         "tokens_per_s": _median(speeds),
+        "step_s": _step_s(job, kept),
         "sites": _sites(job),
         "bytes": _bytes(job, metrics, result),
         "memory_bytes_per_rank": _memory(job, result),
@@ -92,6 +93,12 @@ def _object(value: Any) -> Mapping[str, Any]:
 
 def _median(values: Sequence[float]) -> float | None:
     return sorted(values)[len(values) // 2] if values else None
+
+
+def _step_s(job: Job, kept: Mapping[int, Metric]) -> dict[str, float | None]:
+    option = job.attempts[-1].placement.option if job.attempts else job.spec.options[0]
+    measured = [metric["step_s"] for metric in kept.values() if metric.get("step_s")]
+    return {"predicted": option.step_s or None, "measured": _median(measured)}
 
 
 def _sites(job: Job) -> dict[str, Any]:

@@ -15,11 +15,13 @@ class Option(msgspec.Struct, frozen=True, kw_only=True):
         accelerator: Kind of device.
         plan: How the model is cut; ``plan.world_size`` devices are needed.
         memory_bytes: Predicted need of one rank; 0 when unknown.
+        step_s: Predicted seconds of a training step; 0 when unknown.
     """
 
     accelerator: str
     plan: ParallelPlan
     memory_bytes: int = 0
+    step_s: float = 0.0
 
 
 class ShapeRequest(msgspec.Struct, frozen=True, kw_only=True):

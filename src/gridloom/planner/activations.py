@@ -212,7 +212,8 @@ def routed_tokens(cases: Cases) -> Column:
     """
     model, plan = cases.model, cases.plan
     each = tokens(cases) / stream_ranks(cases) * model.per_token
-    together = _choose(plan.sequence_parallel, plan.expert_tensor, 1)
+    gathered = np.maximum(plan.sequence_parallel, plan.tensor == 1)
+    together = _choose(gathered, plan.expert_tensor, 1)
     room = np.maximum(model.capacity_factor, EXPERT_IMBALANCE)
     return each * together * room
 

@@ -25,8 +25,8 @@ from gridloom.planner.step_time import step_time
 NOISE = 0.06
 """Spread of the logarithm that no model removes: repeats, releases, what tables leave out."""
 
-GROUP_POWER = 0.3
-"""A row of a group of ``n`` counts ``n ** -0.3``."""
+GROUP_POWER = 0.5
+"""A row of a group of ``n`` counts ``n ** -0.5``."""
 
 GUESSED_WEIGHT = 0.3
 """Of a row whose micro-batch or schedule had to be guessed."""

@@ -38,21 +38,31 @@ def ring_s(
 
 
 def all_to_all_s(
-    cases: Cases, constants: Constants, ranks: Column, stride: Column, sent_bytes: Column
+    cases: Cases, constants: Constants, ranks: Column, stride: Column, copies: tuple[Column, Column]
 ) -> Column:
-    """Return the seconds of an exchange in which each rank sends ``sent_bytes`` in all.
+    """Return the seconds of an exchange over a group in which each rank sends to all.
 
     What stays in the domain and what leaves it go at once, each over its own links.
+
+    Args:
+        cases: On which machine.
+        constants: What its links reach.
+        ranks: Members of the group.
+        stride: Devices from one to the next.
+        copies: Bytes that a rank sends, one for each copy, and how many copies there are. A domain
+            gets what is for several of its members once and hands it on (as DeepEP does).
     """
     machine = cases.machine
+    each_bytes, count = copies
     local = np.clip(machine.node / np.maximum(stride, 1.0), 1.0, ranks)
-    inside = machine.scaleup_bytes_per_s * constants.all_to_all_share
-    outside = machine.network_bytes_per_s * constants.all_to_all_share
-    far = np.maximum(ranks - local, 0.0) / np.maximum(ranks, 1.0)
-    near = np.maximum(local - 1, 0.0) / np.maximum(ranks, 1.0)
-    time = np.maximum(sent_bytes * near / inside, sent_bytes * far / outside)
-    latency = np.where(far > 0, constants.network_latency_s, constants.scaleup_latency_s)
-    return np.where(ranks > 1, time + latency, 0.0)
+    domains = np.maximum(ranks / local, 1.0)
+    met = domains * (1.0 - (1.0 - 1.0 / domains) ** count)
+    far = each_bytes * met * (domains - 1.0) / domains
+    near = each_bytes * count * (local - 1.0) / local
+    inside = near / (machine.scaleup_bytes_per_s * constants.all_to_all_share)
+    outside = far / (machine.network_bytes_per_s * constants.all_to_all_share)
+    latency = np.where(domains > 1, constants.network_latency_s, constants.scaleup_latency_s)
+    return np.where(ranks > 1, np.maximum(inside, outside) + latency, 0.0)
 
 
 def hop_s(cases: Cases, constants: Constants, stride: Column, sent_bytes: Column) -> Column:

@@ -92,7 +92,7 @@ def exchange_s(cases: Cases, constants: Constants, weights: Held, room: Room) ->
     shard = _over_shard_s(cases, constants, weights, width) + stall
     summed = _reduced_bytes(plan, width)
     whole = _over_all_s(cases, constants, weights, width)
-    hybrid = (plan.shard < plan.data * plan.context) & ~unsharded
+    hybrid = (plan.shard < plan.data * plan.context) & (plan.zero > 0)
     gather = np.where(hybrid, shard, whole + stall)
     across = np.where(hybrid, 2.0 * _across_shards_s(cases, constants, weights, summed), 0.0)
     scatter = _over_all_s(cases, constants, weights, summed)
@@ -186,7 +186,9 @@ def _over_all_s(cases: Cases, constants: Constants, weights: Held, width: Column
         return time
     stride = plan.expert * plan.expert_tensor
     copies = np.maximum(ranks * plan.tensor / stride, 1.0)
-    return time + ring_s(cases, constants, copies, stride, weights.routed * width)
+    routed = ring_s(cases, constants, copies, stride, weights.routed * width)
+    # A dense model in a table with others has no experts to exchange, and no ring to wait for.
+    return time + np.where(cases.model.experts > 0, routed, 0.0)
 
 
 def _over_shard_s(cases: Cases, constants: Constants, weights: Held, width: Column) -> Column:

@@ -57,8 +57,9 @@ def context_s(cases: Cases, constants: Constants, core_forward: Column) -> Colum
 def expert_s(cases: Cases, constants: Constants) -> Column:
     """Return dispatch and combine of a layer of experts, forward; a backward has as many."""
     plan, model = cases.plan, cases.model
-    sent = tokens(cases) / plan.tensor * plan.expert_tensor * model.per_token * model.hidden * 2.0
-    return 2.0 * all_to_all_s(cases, constants, plan.expert, plan.expert_tensor, sent)
+    each = tokens(cases) / plan.tensor * plan.expert_tensor * model.hidden * 2.0
+    copies = (each, np.maximum(model.per_token, 1.0))
+    return 2.0 * all_to_all_s(cases, constants, plan.expert, plan.expert_tensor, copies)
 
 
 def pipeline_s(cases: Cases, constants: Constants) -> Column:

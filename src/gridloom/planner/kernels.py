@@ -20,13 +20,14 @@ class LayerSeconds:
         forward: All of its forward.
         backward: All of its backward.
         core: Of the forward, attention between its projections.
-        products: Of the forward, the matrix products beside attention's own.
+        operators: What recomputation by operator repeats: the forward without attention's core and
+            every second matrix product, launches and all.
     """
 
     forward: Column
     backward: Column
     core: Column
-    products: Column
+    operators: Column
 
 
 def layer_seconds(cases: Cases, constants: Constants, *, expert: bool) -> LayerSeconds:
@@ -45,11 +46,12 @@ def layer_seconds(cases: Cases, constants: Constants, *, expert: bool) -> LayerS
     kernels = kernels + (constants.expert_kernels if expert else 0.0)
     floor = constants.launch_s * kernels
     waits = plan.blocking_launches * constants.blocking_s * kernels
+    repeated = (projections[0] + feed_forward[0]) / 2.0 + wide
     return LayerSeconds(
         forward=_longer(forward, floor) + waits,
         backward=_longer(backward, 2.0 * floor) + 2.0 * waits,
         core=core[0],
-        products=projections[0] + feed_forward[0],
+        operators=_longer(repeated, floor) + waits,
     )
 
 
@@ -103,10 +105,11 @@ def _projections(cases: Cases, rate: Rates, constants: Constants, tokens: Column
     plain = _sum(linear((heads + 2 * kv_heads) * size, hidden), linear(hidden, heads * size))
     if not np.any(model.latent):
         return plain
-    query = np.maximum(model.query_rank, 1.0)
+    # Without a latent of their own, queries are projected from the residual stream directly.
+    query = np.where(model.query_rank > 0, model.query_rank, hidden)
     key = np.maximum(model.kv_rank, 1.0)
     latent = _sum(
-        linear(query + key + model.rope_size, hidden),
+        linear(model.query_rank + key + model.rope_size, hidden),
         linear(heads * np.maximum(model.nope_size + model.rope_size, 1.0), query),
         linear(heads * np.maximum(model.nope_size + model.value_size, 1.0), key),
         linear(hidden, heads * np.maximum(model.value_size, 1.0)),

@@ -31,7 +31,7 @@ PRIORS: dict[str, Prior] = {
     "small_tile_share": Prior(0.78, 0.08, 0.95),
     # NVIDIA, Matrix multiplication background: dimensions want multiples of 64, at least of 8.
     "unaligned_64_share": Prior(0.8, 0.2, 1.0),
-    "unaligned_8_share": Prior(0.35, 0.4),
+    "unaligned_8_share": Prior(0.15, 0.8),
     "row_scale_share": Prior(0.6, 0.3, 1.0),
     "expert_imbalance": Prior(1.1, 0.1),
     "permute_passes": Prior(10.0, 0.5),

@@ -6,14 +6,17 @@ of the accelerator, the layout, and what was measured. A row that cannot be expr
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
+
+from msgspec import structs
 
 from gridloom.model.parallel import ParallelPlan
 from gridloom.model.transformer import Experts, Transformer
+from gridloom.planner.cases import Cases, model_columns, plan_columns
 from gridloom.planner.catalogue import find_accelerator
-from gridloom.planner.hardware import AcceleratorType, Fabric
-from gridloom.planner.memory import Counter
+from gridloom.planner.hardware import AcceleratorType, Fabric, machine_columns
+from gridloom.planner.memory import Counter, peak_bytes
 from gridloom.planner.models.parameters import count_parameters
 from gridloom.planner.models.presets import find_preset, matching
 from gridloom.planner.published_programs import Program, program_of
@@ -131,7 +134,7 @@ def read_run(row: Row) -> Run | Unexpressed:
     if plan.world_size != devices:
         reason = f"the degrees make {plan.world_size} ranks, not {devices}"
         return Unexpressed(cells.text("id"), grade, reason)
-    return Run(
+    run = Run(
         id=cells.text("id"),
         group=cells.text("group") or cells.text("source"),
         label=cells.text("model"),
@@ -149,6 +152,24 @@ def read_run(row: Row) -> Run | Unexpressed:
         memory_bytes=0.0 if grade == "OOM" else _memory_bytes(cells),
         counter=_counter(cells),
     )
+    return run if cells.text("flash_attention") else _settled_attention(run)
+
+
+def _settled_attention(run: Run) -> Run:
+    """Return ``run`` with attention's core recomputed if it cannot fit else, attention unstated."""
+    if run.plan.flash_attention or run.plan.recompute != "none" or run.grade == "OOM":
+        return run
+    cases = Cases(
+        model=model_columns(run.model),
+        plan=plan_columns(run.plan),
+        machine=machine_columns(run.accelerator, run.fabric),
+        sequence=run.sequence,
+        global_batch=run.global_batch,
+    )
+    if peak_bytes(cases) <= run.accelerator.memory_bytes:
+        return run
+    plan = structs.replace(run.plan, recompute="selective")
+    return replace(run, plan=plan, assumed=(*run.assumed, "attention=its core recomputed"))
 
 
 _TECHNIQUES = r"not packed|fused in backward|activation offloading|8-bit AdamW|selective: mlp"

@@ -93,7 +93,6 @@ PROGRAMS = (
     Program(
         name="NeMo",
         words=r"NeMo|Megatron-Bridge|dgxc",
-        flash=True,
         sequence_parallel="always",
         gradient_bytes=2,
         overlap_tensor=True,

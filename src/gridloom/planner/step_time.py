@@ -145,8 +145,7 @@ def _layer(cases: Cases, constants: Constants, layers: Column) -> _Layer:
         expert = share * expert_s(cases, constants)
     covered = np.where(plan.recompute_layers > 0, plan.recompute_layers / layers, 1.0)
     full = plan.recompute_full * np.minimum(covered, 1.0)
-    by_operator = one.forward - one.core - one.products / 2.0
-    again = full * one.forward + plan.recompute_operators * by_operator
+    again = full * one.forward + plan.recompute_operators * one.operators
     again = again * constants.recompute_share + plan.recompute_selective * one.core
     tensor = tensor_s(cases, constants)
     return _Layer(
@@ -165,5 +164,5 @@ def _mixed(one: LayerSeconds, other: LayerSeconds, share: Column) -> LayerSecond
         forward=share * one.forward + (1 - share) * other.forward,
         backward=share * one.backward + (1 - share) * other.backward,
         core=share * one.core + (1 - share) * other.core,
-        products=share * one.products + (1 - share) * other.products,
+        operators=share * one.operators + (1 - share) * other.operators,
     )

@@ -22,6 +22,7 @@ VERBS = [
     "resume",
     "cancel",
     "grid",
+    "plan",
     "schema",
     "doctor",
     "control",
@@ -90,7 +91,9 @@ def test_the_version_is_told_in_three_ways(call: Call) -> None:
     assert call("version", "--json").json() == {"version": call("version").out.strip()}
 
 
-@pytest.mark.parametrize("words", ["--help", "version", "--version", "ps --help", "frob"])
+@pytest.mark.parametrize(
+    "words", ["--help", "version", "--version", "ps --help", "plan --help", "frob"]
+)
 def test_a_quick_word_loads_nothing_heavy(words: str) -> None:
     program = f"""
 import sys

@@ -10,9 +10,6 @@ from gridloom.cli.flags import whole_number
 
 Objective = Literal["time", "price", "energy", "deadline"]
 
-Switch = Parameter(negative=())
-Count = Parameter(converter=whole_number)
-
 
 @Parameter(name="*")
 @dataclass(frozen=True, kw_only=True)

@@ -46,7 +46,7 @@ def trust_sentence(error: Error, family: str, source: str) -> str:
     if not error.runs:
         return f"how far off is unknown: nothing measured on {family} is behind it ({source})"
     if not error.share:
-        return f"how far off is unknown: its {error.runs} runs on {family} are of one source"
+        return f"from {error.runs} runs on {family}; how far off others are was not measured"
     runs = f"{error.runs} runs" if error.runs != 1 else "1 run"
     groups = f"{error.groups} sources" if error.groups != 1 else "1 source"
     return (
@@ -125,4 +125,6 @@ def same_for_all(candidates: Sequence[Candidate]) -> str:
     batches = {candidate.global_batch for candidate in candidates}
     if len(batches) == 1:
         parts.append(f"global batch {batches.pop():,}")
+    if any(part.plan.precision.startswith("fp8") for c in candidates for part in c.parts):
+        parts.append("MFU of the 16-bit peak")
     return ", ".join(parts)

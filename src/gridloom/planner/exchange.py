@@ -37,21 +37,27 @@ def tensor_s(cases: Cases, constants: Constants) -> Column:
     return 4.0 * once * exposed * np.where(reduced, saved, 1.0)
 
 
-def context_s(cases: Cases, constants: Constants, core_forward: Column) -> Column:
-    """Return the exposed exchange of keys and values over the context ranks, both directions.
+def context_s(cases: Cases, constants: Constants, attention: Column) -> tuple[Column, Column]:
+    """Return the exchange of keys and values over the context ranks: exposed, and hidden.
 
     Ring attention (Liu et al., 2023): blocks go around behind attention itself, once in the
     forward, and with their gradients in the backward.
+
+    Args:
+        cases: What is to be predicted.
+        constants: Of the devices and networks.
+        attention: Seconds that attention's core adds to the layer, forward and backward.
     """
     plan, model = cases.plan, cases.model
     if not np.any(plan.context > 1):
-        return 0.0
+        return 0.0, 0.0
     plain = 2.0 * np.maximum(model.kv_heads / plan.tensor, 1.0) * model.head_size
     width = np.where(model.latent == 1, model.kv_rank + model.rope_size, plain)
     whole = 2.0 * tokens(cases) * width * plan.context
     moved = 3.0 * ring_s(cases, constants, plan.context, plan.tensor, whole)
-    room = constants.data_hidden * 4.0 * core_forward
-    return np.maximum(moved - room, moved * constants.data_interference)
+    room = constants.data_hidden * attention
+    exposed = np.maximum(moved - room, moved * constants.data_interference)
+    return exposed, moved - exposed
 
 
 def expert_s(cases: Cases, constants: Constants) -> Column:

@@ -22,12 +22,15 @@ class LayerSeconds:
         core: Of the forward, attention between its projections.
         operators: What recomputation by operator repeats: the forward without attention's core and
             every second matrix product, launches and all.
+        attention: What the core adds to forward and backward: less than it takes where the host
+            is the slower one.
     """
 
     forward: Column
     backward: Column
     core: Column
     operators: Column
+    attention: Column
 
 
 def layer_seconds(cases: Cases, constants: Constants, *, expert: bool) -> LayerSeconds:
@@ -40,18 +43,24 @@ def layer_seconds(cases: Cases, constants: Constants, *, expert: bool) -> LayerS
     feed_forward, elements = feed(cases, rate, constants, tokens)
     core = _core(cases, rate, constants, tokens)
     wide = _element_wise(cases, rate, constants, tokens, elements)
-    forward = projections[0] + feed_forward[0] + core[0] + wide
-    backward = projections[1] + feed_forward[1] + core[1] + constants.backward_passes * wide
+    others = (
+        projections[0] + feed_forward[0] + wide,
+        projections[1] + feed_forward[1] + constants.backward_passes * wide,
+    )
     kernels = constants.layer_kernels * np.where(plan.fused == 1, 1.0, constants.unfused_kernels)
     kernels = kernels + (constants.expert_kernels if expert else 0.0)
     floor = constants.launch_s * kernels
     waits = plan.blocking_launches * constants.blocking_s * kernels
+    forward = _longer(others[0] + core[0], floor)
+    backward = _longer(others[1] + core[1], 2.0 * floor)
     repeated = (projections[0] + feed_forward[0]) / 2.0 + wide
+    without = _longer(others[0], floor) + _longer(others[1], 2.0 * floor)
     return LayerSeconds(
-        forward=_longer(forward, floor) + waits,
-        backward=_longer(backward, 2.0 * floor) + 2.0 * waits,
+        forward=forward + waits,
+        backward=backward + 2.0 * waits,
         core=core[0],
         operators=_longer(repeated, floor) + waits,
+        attention=forward + backward - without,
     )
 
 

@@ -21,6 +21,9 @@ from gridloom.planner.kernels import LayerSeconds, layer_seconds, logits_seconds
 ZERO_BUBBLE_SHARE = 1.0 / 3.0
 """Of 1F1B's bubble, left when weight gradients fill it (ZB-H1; Qi et al., 2023, table 2)."""
 
+_INSTANT_S = 1e-15
+"""No layer takes less; it only keeps a share of nothing defined."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class StepTime:
@@ -67,7 +70,10 @@ class StepTime:
 
 @dataclass(frozen=True)
 class _Layer:
-    """Seconds of one layer and one micro-batch on the way through a stage."""
+    """Seconds of one layer and one micro-batch on the way through a stage.
+
+    ``spare`` is no time but a share: of the compute, behind which nothing of the layer hides yet.
+    """
 
     forward: Column
     backward: Column
@@ -75,11 +81,12 @@ class _Layer:
     tensor: Column
     context: Column
     expert: Column
+    spare: Column
 
     @property
     def total(self) -> Column:
-        total: Column = sum(vars(self).values())
-        return total
+        compute = self.forward + self.backward + self.again
+        return compute + self.tensor + self.context + self.expert
 
 
 def step_time(cases: Cases, constants: Constants) -> StepTime:
@@ -103,8 +110,8 @@ def step_time(cases: Cases, constants: Constants) -> StepTime:
 
     weights = held(cases)
     room = Room(
-        forward=layers * (layer.forward + layer.again),
-        backward=layers * layer.backward,
+        forward=layers * (layer.forward + layer.again) * layer.spare,
+        backward=layers * layer.backward * layer.spare,
         micro_batches=micro_batches,
     )
     work = micro_batches * layers
@@ -148,13 +155,15 @@ def _layer(cases: Cases, constants: Constants, layers: Column) -> _Layer:
     again = full * one.forward + plan.recompute_operators * one.operators
     again = again * constants.recompute_share + plan.recompute_selective * one.core
     tensor = tensor_s(cases, constants)
+    context, hidden = context_s(cases, constants, one.attention)
     return _Layer(
         forward=one.forward,
         backward=one.backward,
         again=again,
         tensor=(2.0 + full) * tensor,
-        context=context_s(cases, constants, one.core),
+        context=context,
         expert=(2.0 + full) * expert,
+        spare=1.0 - hidden / np.maximum(one.forward + one.backward, _INSTANT_S),
     )
 
 
@@ -165,4 +174,5 @@ def _mixed(one: LayerSeconds, other: LayerSeconds, share: Column) -> LayerSecond
         backward=share * one.backward + (1 - share) * other.backward,
         core=share * one.core + (1 - share) * other.core,
         operators=share * one.operators + (1 - share) * other.operators,
+        attention=share * one.attention + (1 - share) * other.attention,
     )

@@ -188,4 +188,4 @@ def test_trust_is_measured_or_said_to_be_unknown() -> None:
     known = trust_sentence(Error(share=0.09, runs=48, groups=3), "h100", "published runs")
     assert known.startswith("±9% for nine of ten predictions, from 48 runs on h100 (3 sources")
     assert "unknown" in trust_sentence(Error(), "h100", "published runs")
-    assert "one source" in trust_sentence(Error(runs=12, groups=1), "h100", "mine.csv")
+    assert "not measured" in trust_sentence(Error(runs=12, groups=1), "h100", "mine.csv")

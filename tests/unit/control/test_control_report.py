@@ -10,6 +10,7 @@ from typing import Any
 from xml.etree import ElementTree
 
 import pytest
+from msgspec import structs
 from tests.unit.control.nouns import GRID, ended, job, reason, spec
 
 from gridloom.control.report import attempt_line, report_html, summary_rows
@@ -241,6 +242,19 @@ def test_the_newest_line_of_a_step_counts() -> None:
 def test_memory_is_that_of_the_option_until_there_is_a_placement() -> None:
     facts = summary(job(JobState.QUEUED, []), [], {}, GRID)
     assert facts["memory_bytes_per_rank"]["predicted"] == spec().options[0].memory_bytes
+
+
+def test_a_training_step_as_predicted_beside_the_median_measured() -> None:
+    one = job(JobState.SUCCEEDED)
+    option = structs.replace(spec().options[0], step_s=0.55)
+    placed = structs.replace(one.attempts[0].placement, option=option)
+    timed = structs.replace(one, attempts=(structs.replace(one.attempts[0], placement=placed),))
+    rows = [{**row, "step_s": 0.1 * row["step"]} for row in metrics(9)]
+    facts = summary(timed, rows, {}, GRID)
+    assert facts["step_s"] == {"predicted": 0.55, "measured": pytest.approx(0.5)}
+    told = dict(summary_rows(facts))["a training step"]
+    assert told == "0.5 s measured (median), 0.55 s predicted (+10%)"
+    assert "a training step" not in dict(summary_rows(summary(one, rows, {}, GRID)))
 
 
 if __name__ == "__main__":

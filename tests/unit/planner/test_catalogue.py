@@ -76,7 +76,7 @@ def test_figures_are_possible(name: str) -> None:
     one = ACCELERATORS[name]
     assert one.name == name
     assert 0 < one.flops_32 <= one.flops_16
-    # An 8-bit product is never slower; where there is one it is twice as fast, give or take rounding.
+    # An 8-bit product, where there is one, is at most twice as fast, but for rounding.
     assert one.flops_8 == 0 or one.flops_16 <= one.flops_8 <= 2.03 * one.flops_16
     assert 16e9 <= one.memory_bytes <= 300e9
     assert 0.7e12 <= one.hbm_bytes_per_s <= 10e12

@@ -90,26 +90,46 @@ def test_a_ring_over_part_of_a_last_domain_counts_it() -> None:
 # --- all to all
 
 
-def test_an_exchange_inside_a_domain() -> None:
-    found = float(all_to_all_s(on(), CONSTANTS, 8, 1, GB))
-    assert found == pytest.approx(7 / 8 * GB / (400e9 * 0.25) + 1e-6)
+def all_to_all(ranks: int, stride: int, copies: float, **machine: Any) -> float:
+    return float(all_to_all_s(on(**machine), CONSTANTS, ranks, stride, (GB, copies)))
 
 
-def test_an_exchange_across_domains_goes_both_ways_at_once() -> None:
-    far, near = 24 / 32 * GB / (50e9 * 0.25), 7 / 32 * GB / (400e9 * 0.25)
-    found = float(all_to_all_s(on(), CONSTANTS, 32, 1, GB))
-    assert found == pytest.approx(max(far, near) + 10e-6)
-    slow_inside = float(all_to_all_s(on(scaleup_bytes_per_s=10e9), CONSTANTS, 32, 1, GB))
-    assert slow_inside == pytest.approx(7 / 32 * GB / (10e9 * 0.25) + 10e-6)
+@pytest.mark.parametrize("copies", [1, 4])
+def test_an_exchange_inside_a_domain(copies: int) -> None:
+    expected = 7 / 8 * copies * GB / (400e9 * 0.25) + 1e-6
+    assert all_to_all(8, 1, copies) == pytest.approx(expected)
+
+
+@pytest.mark.parametrize(
+    ("copies", "met"),
+    [
+        (1, 1.0),
+        (2, 4 * (1 - 0.75**2)),  # to two of four domains, or both to one
+        (8, 4 * (1 - 0.75**8)),
+        (1000, 4.0),  # never to more domains than there are
+    ],
+)
+def test_a_domain_gets_what_is_for_several_of_its_members_once(copies: int, met: float) -> None:
+    far = met * 3 / 4 * GB / (50e9 * 0.25)
+    near = copies * 7 / 8 * GB / (400e9 * 0.25)
+    assert all_to_all(32, 1, copies) == pytest.approx(max(far, near) + 10e-6)
+
+
+def test_near_and_far_go_at_once() -> None:
+    far = 3 / 4 * GB / (50e9 * 0.25)
+    assert all_to_all(32, 1, 1) == pytest.approx(far + 10e-6)
+    near = 7 / 8 * GB / (10e9 * 0.25)
+    assert all_to_all(32, 1, 1, scaleup_bytes_per_s=10e9) == pytest.approx(near + 10e-6)
 
 
 def test_strides_spread_an_exchange_over_domains() -> None:
-    found = float(all_to_all_s(on(), CONSTANTS, 8, 4, GB))
-    assert found == pytest.approx(6 / 8 * GB / (50e9 * 0.25) + 10e-6)
+    # Two members in each of four domains.
+    assert all_to_all(8, 4, 1) == pytest.approx(3 / 4 * GB / (50e9 * 0.25) + 10e-6)
+    assert all_to_all(4, 8, 1) == pytest.approx(3 / 4 * GB / (50e9 * 0.25) + 10e-6)
 
 
 def test_one_rank_sends_nothing() -> None:
-    assert float(all_to_all_s(on(), CONSTANTS, 1, 1, GB)) == 0.0
+    assert all_to_all(1, 1, 8) == 0.0
 
 
 # --- messages
@@ -157,13 +177,16 @@ def test_a_table_of_groups_is_computed_as_each_of_them() -> None:
     ]
     together = stack(each)
     ranks, stride = np.array([8.0, 16.0, 32.0, 4.0]), np.array([1.0, 2.0, 1.0, 72.0])
-    for function in (ring_s, all_to_all_s):
-        found = function(together, CONSTANTS, ranks, stride, GB)
-        want = [
-            float(function(one, CONSTANTS, r, s, GB))
-            for one, r, s in zip(each, ranks, stride, strict=True)
-        ]
-        assert np.allclose(found, want, rtol=1e-12)
+    groups = list(zip(each, ranks, stride, strict=True))
+    reduced = [float(ring_s(one, CONSTANTS, r, s, GB)) for one, r, s in groups]
+    assert np.allclose(ring_s(together, CONSTANTS, ranks, stride, GB), reduced, rtol=1e-12)
+    sent = (GB, np.array([1.0, 2.0, 4.0, 8.0]))
+    exchanged = [
+        float(all_to_all_s(one, CONSTANTS, r, s, (GB, count)))
+        for (one, r, s), count in zip(groups, sent[1], strict=True)
+    ]
+    found = all_to_all_s(together, CONSTANTS, ranks, stride, sent)
+    assert np.allclose(found, exchanged, rtol=1e-12)
     hops = [float(hop_s(one, CONSTANTS, s, GB)) for one, s in zip(each, stride, strict=True)]
     assert np.allclose(hop_s(together, CONSTANTS, stride, GB), hops, rtol=1e-12)
     rings = [float(sites_s(one, GB)) for one in each]

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from tests.unit.planner.step_cases import DENSE, LATENT, MIXTURE, case
 
-from gridloom.planner.cases import stack
+from gridloom.planner.cases import Cases, stack
 from gridloom.planner.communication import all_to_all_s, hop_s, ring_s
 from gridloom.planner.constants import Constants
 from gridloom.planner.exchange import (
@@ -104,6 +104,13 @@ def test_switches_that_reduce_do_not_help_where_no_all_reduce_is() -> None:
 # --- context ranks
 
 
+def ring(cases: Cases) -> float:
+    """Return the exchange with nothing to hide it."""
+    exposed, hidden = context_s(cases, CONSTANTS, 0.0)
+    assert float(hidden) == 0.0
+    return float(exposed)
+
+
 def ring_of_keys(width: int, context: int, stride: int) -> float:
     whole = 2.0 * 4096 * width
     cases = case()
@@ -111,7 +118,7 @@ def ring_of_keys(width: int, context: int, stride: int) -> float:
 
 
 def test_keys_and_values_go_around_three_times() -> None:
-    found = float(context_s(case(context=4), CONSTANTS, 0.0))
+    found = ring(case(context=4))
     assert found == pytest.approx(ring_of_keys(2 * 8 * 128, 4, 1))
     # 2 bytes of keys and values of all 4096 tokens
     by_hand = 3 * (3 / 4 * (2 * 4096 * 2 * 8 * 128) / 200e9 + 3e-6)
@@ -119,31 +126,34 @@ def test_keys_and_values_go_around_three_times() -> None:
 
 
 def test_tensor_ranks_share_the_key_heads_and_stand_between() -> None:
-    found = float(context_s(case(context=4, tensor=4), CONSTANTS, 0.0))
+    found = ring(case(context=4, tensor=4))
     assert found == pytest.approx(ring_of_keys(2 * 2 * 128, 4, 4))
     # One head at least: 16 tensor ranks share 8 key heads.
-    found = float(context_s(case(context=4, tensor=16), CONSTANTS, 0.0))
+    found = ring(case(context=4, tensor=16))
     assert found == pytest.approx(ring_of_keys(2 * 128, 4, 16))
 
 
 def test_a_latent_is_what_goes_around() -> None:
-    found = float(context_s(case(LATENT, context=4), CONSTANTS, 0.0))
+    found = ring(case(LATENT, context=4))
     assert found == pytest.approx(ring_of_keys(512 + 64, 4, 1))
 
 
 def test_attention_hides_the_ring() -> None:
-    moved = float(context_s(case(context=4), CONSTANTS, 0.0))
-    some = float(context_s(case(context=4), CONSTANTS, moved / 4))
-    assert some == pytest.approx(moved - 0.5 * 4 * moved / 4)
-    all_ = float(context_s(case(context=4), CONSTANTS, moved))
-    assert all_ == pytest.approx(0.1 * moved)
+    moved = ring(case(context=4))
+    exposed, hidden = context_s(case(context=4), CONSTANTS, moved)
+    assert float(exposed) == pytest.approx(moved / 2)
+    assert float(hidden) == pytest.approx(moved / 2)
+    exposed, hidden = context_s(case(context=4), CONSTANTS, 10 * moved)
+    assert float(exposed) == pytest.approx(0.1 * moved)
+    assert float(hidden) == pytest.approx(0.9 * moved)
 
 
 def test_without_context_ranks_nothing_goes_around() -> None:
-    assert context_s(case(), CONSTANTS, 1.0) == 0.0
-    table = context_s(stack([case(), case(context=2)]), CONSTANTS, 0.0)
-    assert table[0] == 0.0
-    assert table[1] > 0.0
+    assert context_s(case(), CONSTANTS, 1.0) == (0.0, 0.0)
+    exposed, hidden = context_s(stack([case(), case(context=2)]), CONSTANTS, 1e-6)
+    assert (exposed[0], hidden[0]) == (0.0, 0.0)
+    assert exposed[1] > 0.0
+    assert hidden[1] == pytest.approx(0.5e-6)
 
 
 # --- expert ranks
@@ -157,11 +167,11 @@ def test_tokens_go_to_their_experts_and_back() -> None:
 
 def test_tensor_ranks_send_a_share_of_the_tokens_unless_they_share_experts() -> None:
     apart = case(MIXTURE, tensor=4, data=8, expert=8)
-    sent = 4096 * 8 * 2048 * 2
-    expected = 2 * float(all_to_all_s(apart, CONSTANTS, 8, 1, sent / 4))
+    each = 4096 * 2048 * 2
+    expected = 2 * float(all_to_all_s(apart, CONSTANTS, 8, 1, (each / 4, 8)))
     assert float(expert_s(apart, CONSTANTS)) == pytest.approx(expected)
     together = case(MIXTURE, tensor=4, data=8, expert=8, expert_tensor=4)
-    expected = 2 * float(all_to_all_s(together, CONSTANTS, 8, 4, sent))
+    expected = 2 * float(all_to_all_s(together, CONSTANTS, 8, 4, (each, 8)))
     assert float(expert_s(together, CONSTANTS)) == pytest.approx(expected)
 
 
@@ -210,14 +220,14 @@ def test_a_table_is_computed_as_each_of_its_cases() -> None:
     core = np.array([1e-5, 2e-5, 3e-5, 4e-5])
     found = [
         tensor_s(together, CONSTANTS),
-        context_s(together, CONSTANTS, core),
+        *context_s(together, CONSTANTS, core),
         expert_s(together, CONSTANTS),
         pipeline_s(together, CONSTANTS),
     ]
     for index, one in enumerate(each):
         want = [
             tensor_s(one, CONSTANTS),
-            context_s(one, CONSTANTS, core[index]),
+            *context_s(one, CONSTANTS, core[index]),
             expert_s(one, CONSTANTS),
             pipeline_s(one, CONSTANTS),
         ]

@@ -288,6 +288,14 @@ def test_what_recomputation_by_operator_repeats() -> None:
     assert float(waits.operators) == pytest.approx(20 * 70e-6)
 
 
+def test_what_attention_adds_to_a_layer() -> None:
+    constants = replace(IDEAL, attention_share=0.5, attention_backward=1.4)
+    found = seconds(case(), constants)
+    assert float(found.attention) == pytest.approx(float(found.core) * (1 + 2.5 * 1.4))
+    bound = seconds(case(), replace(constants, launch_s=1.0, layer_kernels=20.0))
+    assert float(bound.attention) < 1e-6
+
+
 # --- logits
 
 
@@ -325,5 +333,5 @@ def test_a_table_of_layers_is_computed_as_each_of_them() -> None:
         together = layer_seconds(stack(each), Constants(), expert=expert)
         for index, one in enumerate(each):
             alone = layer_seconds(one, Constants(), expert=expert)
-            for part in ("forward", "backward", "core", "operators"):
+            for part in ("forward", "backward", "core", "operators", "attention"):
                 assert np.isclose(getattr(together, part)[index], getattr(alone, part), rtol=1e-12)

@@ -21,6 +21,7 @@ from gridloom.model.transformer import Transformer
 from gridloom.planner.cases import Cases, stack, take
 from gridloom.planner.constants import Constants
 from gridloom.planner.data_parallel import held
+from gridloom.planner.exchange import context_s
 from gridloom.planner.kernels import layer_seconds, logits_seconds
 from gridloom.planner.step_time import StepTime, stage_layers, step_time
 
@@ -91,9 +92,7 @@ def test_the_bubble_is_that_of_all_other_stages(pipeline: int, micro_batches: in
 @pytest.mark.parametrize("chunks", [2, 4])
 def test_chunks_divide_the_bubble(chunks: int) -> None:
     plain = seconds(case(SMALL, pipeline=4))
-    interleaved = seconds(
-        case(SMALL, pipeline=4, schedule="interleaved", virtual_stages=chunks)
-    )
+    interleaved = seconds(case(SMALL, pipeline=4, schedule="interleaved", virtual_stages=chunks))
     assert interleaved["bubble_s"] == pytest.approx(plain["bubble_s"] / chunks)
     assert interleaved["compute_s"] == plain["compute_s"]
 
@@ -120,9 +119,7 @@ def test_layers_that_do_not_divide_make_one_stage_longer() -> None:
     assert float(stage_layers(cases)) == 8
     found = seconds(cases)
     assert found["compute_s"] == pytest.approx(512 * 8 * 3 * one_layer(cases))
-    assert found["bubble_s"] == pytest.approx(
-        3 * (7.5 * 3 * one_layer(cases) + logits(cases) / 4)
-    )
+    assert found["bubble_s"] == pytest.approx(3 * (7.5 * 3 * one_layer(cases) + logits(cases) / 4))
 
 
 @pytest.mark.parametrize(
@@ -206,6 +203,25 @@ def test_layers_with_experts_count_by_their_share() -> None:
     by_hand = 7 / 8 * 4096 * 8 * 2048 * 2 / (400e9 * 0.5)
     # Dispatch and combine, forward and backward, of 20 layers and 64 micro-batches.
     assert seconds(spread, sent)["expert_s"] == pytest.approx(64 * 20 * 4 * by_hand)
+
+
+# --- context ranks
+
+
+def test_what_hides_the_ring_of_keys_hides_no_gradients() -> None:
+    constants = replace(
+        IDEAL, attention_share=0.5, scaleup_share=0.01, data_hidden=0.8, data_interference=0.0
+    )
+    cases = case(context=4, data=2, batch=2)
+    one = layer_seconds(cases, constants, expert=False)
+    exposed, hidden = context_s(cases, constants, one.attention)
+    assert float(exposed) > 0
+    assert float(hidden) == pytest.approx(0.8 * float(one.attention))
+    found = seconds(cases, constants)
+    assert found["context_s"] == pytest.approx(32 * float(exposed))
+    alone = parts(step_time(cases, replace(constants, data_hidden=0.0)))["data_s"]
+    share = float(one.backward) - float(hidden) * float(one.backward / (one.forward + one.backward))
+    assert found["data_s"] == pytest.approx(alone - 0.8 * 32 * share)
 
 
 # --- the whole

@@ -15,6 +15,7 @@ from gridloom.model.parallel import ParallelPlan
 from gridloom.model.transformer import Experts, Transformer
 from gridloom.planner.cases import Cases, model_columns, plan_columns
 from gridloom.planner.catalogue import find_accelerator
+from gridloom.planner.flops import flops_per_token
 from gridloom.planner.hardware import AcceleratorType, Fabric, machine_columns
 from gridloom.planner.memory import Counter, peak_bytes
 from gridloom.planner.models.parameters import count_parameters
@@ -429,18 +430,12 @@ def _step_s(cells: _Reader, model: Transformer, devices: int, batch: int) -> flo
     if rate:
         return tokens / (rate * devices)
     rate = cells.number("measured_TFLOPs_per_gpu") * 1e12
-    flops = tokens * flops_per_token(model, cells.count("seq_len"))
+    flops = float(tokens * flops_per_token(model, cells.count("seq_len")))
     if re.search(r"incl. recomp", cells.text("flops_convention")) and "full" in cells.text(
         "act_ckpt"
     ):
         flops *= 4.0 / 3.0  # one forward more, beside one forward and a backward of two
     return flops / (rate * devices) if rate else 0.0
-
-
-def flops_per_token(model: Transformer, sequence: int) -> float:
-    """Return ``6 P + 12 layers hidden sequence``: model flops without causal discount."""
-    active = float(count_parameters(model).active)
-    return 6.0 * active + 12.0 * model.layers * model.hidden * sequence
 
 
 _UNIT_BYTES = {"GB": 1e9, "GiB": 2.0**30, "MiB": 2.0**20, "bytes": 1.0}

@@ -200,7 +200,7 @@ def test_calibration_learns_what_evaluation_then_confirms(call: Call, tmp_path: 
     assert found["step_time"]["mean_abs_error"] < 0.05
     assert found["by_source"]["one"]["rows"] == 4
     first = found["rows_detail"][0]
-    assert first["error"] == pytest.approx(first["predicted_step_s"] / first["measured_step_s"] - 1)
+    assert first["error"] == pytest.approx(first["predicted"] / first["measured"] - 1)
     out = told(call, "evaluate", str(runs), "--leave-out", "group")
     assert out["step_time"]["mean_abs_error"] < 0.1
     one = told(call, "evaluate", str(runs), "--leave-out", "two")

@@ -18,13 +18,14 @@ from functools import partial
 from pathlib import Path
 
 import numpy as np
-from gridloom.planner.shipped import SHIPPED
 
 from gridloom.planner.calibrate import fit
 from gridloom.planner.calibration import predicted_s
 from gridloom.planner.evaluate import Errors, Report, by_calibration, evaluate, scored
 from gridloom.planner.models.parameters import count_parameters
-from gridloom.planner.published import Run, Unexpressed, read_run
+from gridloom.planner.published import Run, Unexpressed
+from gridloom.planner.published_table import read_table
+from gridloom.planner.shipped import SHIPPED
 
 CORE = ("a100", "h100")
 
@@ -48,7 +49,7 @@ def main() -> None:
 
 def _read(path: Path) -> list[Run | Unexpressed]:
     with path.open(newline="") as lines:
-        return [read_run(row) for row in csv.DictReader(lines)]
+        return list(read_table(list(csv.DictReader(lines))))
 
 
 def _left_out(runs: list[Run]) -> np.ndarray:
@@ -241,7 +242,7 @@ def deepspeed_bytes(run: Run) -> float:
     plan = run.plan
     if plan.replica_ranks > 1 or plan.zero < 2:
         return 0.0
-    weights = count_parameters(run.model).total
+    weights = float(count_parameters(run.model).total)
     largest = run.model.vocabulary * run.model.hidden
     if plan.zero == 2:
         return 4 * weights + 16 * weights / plan.data

@@ -16,7 +16,8 @@ import numpy as np
 from gridloom.planner.calibrate import fit, with_errors
 from gridloom.planner.calibration import Calibration, predicted_s
 from gridloom.planner.evaluate import scored
-from gridloom.planner.published import Run, read_run
+from gridloom.planner.published import Run
+from gridloom.planner.published_table import read_table
 
 _HEAD = '''"""Constants as they ship; ``python -m bench.shipped_constants`` prints this module."""
 
@@ -42,7 +43,7 @@ def main(paths: list[str]) -> None:
 
 def _read(path: Path) -> list[Run]:
     with path.open(newline="") as lines:
-        rows = [read_run(row) for row in csv.DictReader(lines)]
+        rows = read_table(list(csv.DictReader(lines)))
     return [row for row in rows if isinstance(row, Run) and scored(row)]
 
 

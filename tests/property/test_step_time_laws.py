@@ -99,13 +99,13 @@ def machines(draw: st.DrawFn) -> dict[str, Any]:
 
 
 @st.composite
-def cases(draw: st.DrawFn, **fixed: Any) -> Cases:
+def cases(draw: st.DrawFn) -> Cases:
     return case(
         draw(models()),
         sequence=draw(st.sampled_from([1024, 4096, 32768])),
         batch=draw(st.sampled_from([8, 96, 1024])),
         machine=draw(machines()),
-        **(draw(plans()) | fixed),
+        **draw(plans()),
     )
 
 

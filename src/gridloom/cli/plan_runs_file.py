@@ -9,7 +9,8 @@ from pathlib import Path
 
 from gridloom.base.errors import InputError, Problem
 from gridloom.cli.plan_inputs import read_text
-from gridloom.planner.published import Row, Run, Unexpressed, read_run
+from gridloom.planner.published import Row, Run, Unexpressed
+from gridloom.planner.published_table import read_table
 from gridloom.wire.documents_values import did_you_mean
 
 NEEDED = ("seq_len", "gpu", "n_gpus")
@@ -59,7 +60,7 @@ def read_runs(path: Path) -> RunTable:
         InputError: The file cannot be read, is no such table, or has nonsense in it.
     """
     rows = read_rows(path)
-    read = [read_run(row) for row in rows]
+    read = read_table(rows)
     runs = tuple(run for run in read if isinstance(run, Run))
     return RunTable(rows, runs, tuple(run for run in read if isinstance(run, Unexpressed)))
 

@@ -5,7 +5,7 @@ of the accelerator, the layout, and what was measured. A row that cannot be expr
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -116,9 +116,14 @@ class _Reader:
         return " ".join(self.text(name) for name in names)
 
 
-def read_run(row: Row) -> Run | Unexpressed:
-    """Return the case that ``row`` describes, or why it describes none."""
-    cells = _Reader(row)
+def read_run(row: Row, assumed: Sequence[str] = ()) -> Run | Unexpressed:
+    """Return the case that ``row`` describes, or why it describes none.
+
+    Args:
+        row: The cells of one line.
+        assumed: What was filled in before, as the answer shall tell.
+    """
+    cells = _Reader(row, list(assumed))
     grade = cells.text("completeness").split(":")[0] or "A"
     if re.search(
         r"OOM (by|rank)|^OOM$", cells.text("step_time_or_throughput") or cells.text("value")
@@ -214,7 +219,7 @@ def _model(cells: _Reader) -> Transformer:
     named = find_preset(_preset_name(cells))
     if named is not None and not (layers and hidden):
         return named
-    heads = cells.count("heads") or cells.assume("heads", max(1, hidden // 128))
+    heads = cells.count("heads") or cells.assume("heads", _usual_heads(hidden, cells.count("tp")))
     numbers = _expert_numbers(cells)
     found = matching(
         layers,
@@ -225,6 +230,13 @@ def _model(cells: _Reader) -> Transformer:
         experts=numbers[0],
     )
     return found or _nearest(cells, layers, hidden, heads)
+
+
+def _usual_heads(hidden: int, tensor: int) -> int:
+    """Return the heads, whole on each tensor rank, whose size comes closest to 128."""
+    step = max(tensor, 1)
+    fitting = [heads for heads in range(step, hidden + 1, step) if hidden % heads == 0]
+    return min(fitting, key=lambda heads: (abs(hidden / heads - 128), heads), default=1)
 
 
 def _nearest(cells: _Reader, layers: int, hidden: int, heads: int) -> Transformer:
@@ -271,7 +283,7 @@ def _experts(cells: _Reader, ffn: int) -> Experts | None:
 def _plan(cells: _Reader, devices: int, program: Program, layers: int) -> tuple[ParallelPlan, int]:
     tensor, pipeline = cells.count("tp") or 1, cells.count("pp") or 1
     context = cells.count("cp") or 1
-    data = cells.count("dp") or devices // (tensor * pipeline * context)
+    data = cells.count("dp") or max(1, devices // (tensor * pipeline * context))
     batch = cells.count("global_batch")
     micro = cells.count("micro_batch")
     if not micro:
@@ -445,7 +457,8 @@ def _memory_bytes(cells: _Reader) -> float:
     stated = cells.number("peak_memory_GB") * 1e9
     if stated or not cells.text("kind").startswith("measured"):
         return stated
-    return cells.number("value") * _UNIT_BYTES.get(cells.text("unit").split()[0], 0.0)
+    unit = (cells.text("unit").split() or [""])[0]
+    return cells.number("value") * _UNIT_BYTES.get(unit, 0.0)
 
 
 def _counter(cells: _Reader) -> Counter:

@@ -216,7 +216,7 @@ def test_zero_1_does_not_wait_by_layer() -> None:
 def test_gradients_hide_behind_the_backward() -> None:
     moved = 2 * 7 / 8 * 4e9 / 200e9
     plenty = Room(forward=0.0, backward=10.0, micro_batches=4.0)
-    hidden = {"data_hidden": 0.8, "data_interference": 0.25}
+    hidden: dict[str, Any] = {"data_hidden": 0.8, "data_interference": 0.25}
     assert exposed(case(data=8), plenty, **hidden) == pytest.approx(0.25 * moved)
     apart = case(data=8, overlap_gradients=False)
     assert exposed(apart, plenty, **hidden) == pytest.approx(moved)
@@ -229,7 +229,7 @@ def test_parameters_hide_behind_the_forward() -> None:
     gathered, scattered = 7 / 8 * 2e9 / 200e9, 7 / 8 * 4e9 / 200e9
     room = Room(forward=10.0, backward=0.0, micro_batches=1.0)
     ahead = case(data=8, zero=1)
-    hidden = {"data_hidden": 1.0}
+    hidden: dict[str, Any] = {"data_hidden": 1.0}
     assert exposed(ahead, room, **hidden) == pytest.approx(scattered)
     waits = case(data=8, zero=1, overlap_parameters=False)
     assert exposed(waits, room, **hidden) == pytest.approx(scattered + gathered)
@@ -237,7 +237,7 @@ def test_parameters_hide_behind_the_forward() -> None:
 
 def test_zero_3_gathers_half_in_the_backward() -> None:
     gather = 7 / 8 * 2e9 / 200e9
-    hidden = {"data_hidden": 1.0}
+    hidden: dict[str, Any] = {"data_hidden": 1.0}
     forward = Room(forward=gather, backward=0.0, micro_batches=5.0)
     assert exposed(case(data=8, zero=3), forward, **hidden) == pytest.approx(5 * 2 * gather)
     backward = Room(forward=0.0, backward=2 * gather, micro_batches=5.0)

@@ -94,7 +94,8 @@ def test_switches_that_reduce_shorten_an_all_reduce(ranks: int, share: float) ->
 
 
 def test_switches_that_reduce_do_not_help_where_no_all_reduce_is() -> None:
-    for plan in ({"tensor": 8, "sequence_parallel": True}, {"tensor": 16}):
+    plans: list[dict[str, Any]] = [{"tensor": 8, "sequence_parallel": True}, {"tensor": 16}]
+    for plan in plans:
         plain, reduced = (
             float(tensor_s(case(machine={"sharp": s}, **plan), CONSTANTS)) for s in (0, 1)
         )
@@ -185,7 +186,7 @@ def test_experts_that_are_not_spread_receive_nothing() -> None:
 @pytest.mark.parametrize(
     ("plan", "stride"), [({}, 1), ({"data": 8}, 8), ({"tensor": 2, "context": 2, "data": 2}, 8)]
 )
-def test_a_micro_batch_hops_forward_and_back(plan: dict[str, int], stride: int) -> None:
+def test_a_micro_batch_hops_forward_and_back(plan: dict[str, Any], stride: int) -> None:
     cases = case(pipeline=4, **plan)
     shared = plan.get("tensor", 1) * plan.get("context", 1)
     hop = float(hop_s(cases, CONSTANTS, stride, STREAM_BYTES / shared))

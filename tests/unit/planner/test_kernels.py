@@ -46,7 +46,7 @@ def test_a_layers_products(gated: bool, micro_batch: int) -> None:
 
 
 @pytest.mark.parametrize("cut", [{"tensor": 8}, {"context": 8}, {"tensor": 2, "context": 4}])
-def test_tensor_and_context_ranks_share_the_products(cut: dict[str, int]) -> None:
+def test_tensor_and_context_ranks_share_the_products(cut: dict[str, Any]) -> None:
     whole, part = seconds(case(), IDEAL), seconds(case(**cut), IDEAL)
     assert float(part.forward) == pytest.approx(float(whole.forward) / 8)
     assert float(part.backward) == pytest.approx(float(whole.backward) / 8)
@@ -90,7 +90,7 @@ def test_without_shared_experts_only_the_routed_ones_work() -> None:
         {"tensor": 4, "data": 4, "expert": 16},
     ],
 )
-def test_spread_experts_do_the_same_work_together(cut: dict[str, int]) -> None:
+def test_spread_experts_do_the_same_work_together(cut: dict[str, Any]) -> None:
     whole = seconds(case(MIXTURE), IDEAL, expert=True)
     part = seconds(case(MIXTURE, **cut), IDEAL, expert=True)
     share = cut.get("micro_batch", 1) / cut.get("tensor", 1)
@@ -177,7 +177,7 @@ def test_latent_attention_has_heads_of_two_sizes() -> None:
 
 
 def test_unfused_attention_computes_and_stores_every_score() -> None:
-    plan = {"flash_attention": False, "micro_batch": 2}
+    plan: dict[str, Any] = {"flash_attention": False, "micro_batch": 2}
     products = seconds(case(**plan), IDEAL)
     expected = 2 * 2.0 * 32 * 2 * 4096 * 4096 * 128 / PEAK
     assert float(products.core) == pytest.approx(expected)

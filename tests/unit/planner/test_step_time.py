@@ -239,7 +239,7 @@ def test_sums_of_gradients_are_compute() -> None:
     ("plan", "doublings"),
     [({}, 0), ({"data": 8}, 0), ({"data": 16}, 1), ({"tensor": 8, "pipeline": 2, "data": 8}, 4)],
 )
-def test_jitter_grows_with_the_doublings_of_domains(plan: dict[str, int], doublings: int) -> None:
+def test_jitter_grows_with_the_doublings_of_domains(plan: dict[str, Any], doublings: int) -> None:
     calm = seconds(case(**plan), replace(IDEAL, step_fixed_s=0.5))
     rough = seconds(case(**plan), replace(IDEAL, step_fixed_s=0.5, jitter=0.01))
     assert calm["jitter_s"] == 0.0

@@ -68,7 +68,8 @@ def _group_left_out(runs: list[Run], group: str) -> tuple[list[int], np.ndarray]
 
 
 def _sizes(runs: Sequence[Run], predicted: np.ndarray) -> np.ndarray:
-    return np.abs(predicted / np.array([run.step_s for run in runs]) - 1.0)
+    measured = np.array([run.step_s for run in runs])
+    return np.asarray(np.abs(predicted / measured - 1.0))
 
 
 def _row(name: str, size: np.ndarray) -> str:

@@ -42,7 +42,12 @@ def show_best(
     question = read_question(asked, aims, terms)
     faults = Faults()
     pins = read_pins("--why-not", why_not, faults)
-    faults.need("--why-not", pins or not why_not, "names nothing", "write values, as tp=8,pp=1")
+    faults.need(
+        "--why-not",
+        pins or not why_not or faults.problems,
+        "names nothing",
+        "write values, as tp=8,pp=1",
+    )
     faults.end()
     found = answer(question, front=pareto or as_json)
     verdict = verdict_of(question, found, pins) if pins else None

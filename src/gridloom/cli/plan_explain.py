@@ -90,7 +90,9 @@ def _step_lines(cases: Cases, constants: Constants, steps: dict[str, float]) -> 
         f" = {short_seconds(steps['compute'])}",
     )
     if steps["recompute"]:
-        what = "whole layers" if plan.recompute_full else "attention's core"
+        by_operator = "every operator but attention and every second product"
+        some = by_operator if plan.recompute_operators else "attention's core"
+        what = "whole layers" if plan.recompute_full else some
         yield "recompute", f"{work}, {what} again = {short_seconds(steps['recompute'])}"
     yield (
         "logits and loss",

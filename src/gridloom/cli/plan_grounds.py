@@ -106,7 +106,7 @@ def _short(text: str) -> Devices | None:
     try:
         found = _RANGES.parse(text)
     except ValueError as error:
-        if re.fullmatch(r"[\w.-]+:[\d+-]*", text):
+        if re.fullmatch(r"[\w.-]*:[\w.+-]*", text):
             right = "write a kind and a count, as h100:64, or name a grid file"
             raise InputError([Problem(f"{text!r} cannot be", right, field="--grid")]) from error
         return None

@@ -1,7 +1,6 @@
 """What the `plan` commands are told, read into nouns: numbers, models; every fault is named."""
 
 import json
-import math
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -20,10 +19,20 @@ from gridloom.planner.frameworks import megatron
 from gridloom.planner.goodput import DEVICE_MTBF_S, RESTART_S, STORAGE_BYTES_PER_S, Resilience
 from gridloom.planner.models.huggingface import from_config
 from gridloom.planner.models.presets import preset
-from gridloom.planner.pins import Pins
+from gridloom.planner.pins import SHORT, Pins
 
 SIZE_MAX_BYTES = 64_000_000
 """A file that is larger is no model and no table of runs."""
+
+COUNT_MAX = 10**9
+"""No global batch, sequence or width of a model is larger; what is would only be a slip."""
+
+LAYERS_MAX = 10_000
+"""No model is deeper: layers are gone through one by one."""
+
+_TOKENS_MAX = 1e18
+_MONEY_MAX = 1e15
+"""No training takes more: figures beyond tell nothing, and fit no table."""
 
 _T = TypeVar("_T")
 _LOOKS_LIKE_A_FILE = re.compile(r"^[./~]|\.(json|ya?ml|sh|txt|args|toml)$", re.IGNORECASE)
@@ -117,6 +126,8 @@ def read_subject(asked: Asked, faults: Faults, *, batch: bool = True) -> Subject
         tokens=found.tokens,
         plan=found.plan,
     )
+    for flag, count in (("--global-batch", subject.global_batch), ("--seq", subject.sequence)):
+        faults.need(flag, count <= COUNT_MAX, "is too large", f"write at most {COUNT_MAX:,}")
     faults.need("--seq", subject.sequence, "is needed", "write the tokens of a sequence, as 4096")
     if batch:
         right = "write the sequences of a training step, as 512"
@@ -151,13 +162,16 @@ def _read_model_file(path: Path, name: str) -> Subject:
         raise InputError([Problem("is empty", "name a file with a model in it", file=name)])
     try:
         config = json.loads(text)
-    except ValueError as error:
-        if text.lstrip().startswith("{"):
+    except (ValueError, RecursionError) as error:
+        if text.lstrip().startswith(("{", "[")):
             raise InputError([_not_json(error, name)]) from error
         config = None
+    if config is not None and not isinstance(config, dict):
+        right = "name a config.json, or a file of Megatron-LM arguments"
+        raise InputError([Problem("is JSON, but no object with keys", right, file=name)])
     try:
-        if isinstance(config, dict):
-            return Subject(model=from_config(config), global_batch=0, sequence=0)
+        if config is not None:
+            return Subject(model=_possible(from_config(config)), global_batch=0, sequence=0)
         read = megatron.from_arguments(text)
     except InputError as error:
         problems = [
@@ -167,7 +181,7 @@ def _read_model_file(path: Path, name: str) -> Subject:
         raise InputError(problems) from error
     assert read.model is not None  # Megatron's arguments always have one
     return Subject(
-        model=structs.replace(read.model, name=read.model.name or path.stem),
+        model=_possible(structs.replace(read.model, name=read.model.name or path.stem), name),
         global_batch=read.goal.global_batch,
         sequence=read.goal.sequence_length,
         tokens=read.goal.tokens,
@@ -175,9 +189,31 @@ def _read_model_file(path: Path, name: str) -> Subject:
     )
 
 
-def _not_json(error: ValueError, name: str) -> Problem:
+def _possible(model: Transformer, name: str = "") -> Transformer:
+    """Return ``model``.
+
+    Raises:
+        InputError: It is larger than any that could be computed.
+    """
+    sizes = {"layers": model.layers, "hidden": model.hidden, "heads": model.heads}
+    sizes |= {"ffn": model.ffn, "vocabulary": model.vocabulary}
+    sizes |= {"experts": model.experts.count} if model.experts else {}
+    limits = {"layers": LAYERS_MAX}
+    problems = [
+        Problem(f"{size:,} is too large", f"write at most {most:,}", file=name, field=what)
+        for what, size in sizes.items()
+        if size > (most := limits.get(what, COUNT_MAX))
+    ]
+    if problems:
+        raise InputError(problems)
+    return model
+
+
+def _not_json(error: Exception, name: str) -> Problem:
     line = error.lineno if isinstance(error, json.JSONDecodeError) else 0
-    said = error.msg if isinstance(error, json.JSONDecodeError) else str(error)
+    said = error.msg if isinstance(error, json.JSONDecodeError) else "a number is too long"
+    if isinstance(error, RecursionError):
+        said = "brackets stand in each other too deep"
     return Problem(f"is not JSON: {said}", "correct it", file=name, line=line)
 
 
@@ -208,15 +244,17 @@ def read_text(path: Path, name: str = "") -> str:
 def read_pins(flag: str, text: str, faults: Faults) -> Pins:
     """Return the values in ``text``, as ``tp=8,pp=1``; nothing and a note when it is malformed."""
     pins: dict[str, int | str] = {}
+    seen: set[str] = set()
     for pair in (part.strip() for part in text.split(",")):
         name, sign, value = (piece.strip() for piece in pair.partition("="))
         if pair and not (name and sign and value):
             right = "write names and values, as tp=8,pp=1"
             faults.need(flag, False, f"{pair!r} is no name with a value", right)
-        elif pair and name in pins:
+        elif pair and SHORT.get(name, name) in seen:
             faults.need(flag, False, f"{name} stands there twice", "write it once")
         elif pair:
             pins[name] = value
+            seen.add(SHORT.get(name, name))
     return pins
 
 
@@ -224,13 +262,14 @@ def read_limits(aims: Aims, faults: Faults) -> Limits:
     """Return the limits, and note what is wrong with them."""
     tokens = deadline_s = budget = None
     if aims.tokens:
-        tokens = faults.read("--tokens", aims.tokens, _tokens, "write a count, as 300B or 1.5T")
+        right = "write a count, as 300B or 1.5T"
+        tokens = faults.read("--tokens", aims.tokens, _up_to(_TOKENS_MAX), right)
     if aims.deadline:
         right = "write a duration, as 30d or 12h"
         deadline_s = faults.read("--deadline", aims.deadline, _duration_s, right)
     if aims.budget:
         right = "write an amount of money, as 1000000 or 1.5M"
-        budget = faults.read("--budget", aims.budget, _tokens, right)
+        budget = faults.read("--budget", aims.budget, _up_to(_MONEY_MAX), right)
     limited = bool(aims.deadline or aims.budget or aims.objective == "deadline")
     if limited and not aims.tokens:
         faults.need("--tokens", False, "is needed for a limit", "write the tokens to train on")
@@ -252,11 +291,13 @@ def read_resilience(terms: Terms, faults: Faults) -> Resilience:
         text = terms.checkpoint_rate.removesuffix("/s")
         right = "write bytes a second, as 125MB or 2GB"
         rate = faults.read("--checkpoint-rate", text, _above(parse_bytes), right) or rate
-    for flag, value in (("--price", terms.price), ("--carbon", terms.carbon)):
-        usable = math.isfinite(value) and value >= 0
-        faults.need(flag, usable, f"{value:g} cannot be", "write a number from 0 on")
-    usable = math.isfinite(terms.pue) and terms.pue >= 1
-    faults.need("--pue", usable, f"{terms.pue:g} cannot be", "write a number from 1 on")
+    for flag, value, least, most in (
+        ("--price", terms.price, 0, 1_000_000),
+        ("--carbon", terms.carbon, 0, 1_000_000),
+        ("--pue", terms.pue, 1, 100),
+    ):
+        right = f"write a number from {least} to {most}"
+        faults.need(flag, least <= value <= most, f"{value:g} cannot be", right)
     return Resilience(
         device_mtbf_s=mtbf_s,
         restart_s=restart_s,
@@ -274,6 +315,15 @@ def read_words(flag: str, text: str, kind: Any, faults: Faults) -> tuple[str, ..
     return words
 
 
+def read_one(flag: str, text: str, kind: Any, faults: Faults) -> tuple[str, ...]:
+    """Return the one word of ``text``, of a Literal type's; notes none, and several."""
+    words = read_words(flag, text, kind, faults)
+    faults.need(
+        flag, len(words) == 1, f"{text!r} cannot be", f"write {' or '.join(get_args(kind))}"
+    )
+    return words
+
+
 def _above(reader: Callable[[str], float]) -> Callable[[str], float]:
     def read(text: str) -> float:
         value = reader(text)
@@ -287,5 +337,11 @@ def _above(reader: Callable[[str], float]) -> Callable[[str], float]:
 _duration_s = _above(parse_duration_s)
 
 
-def _tokens(text: str) -> int:
-    return int(_above(parse_count)(text))
+def _up_to(most: float) -> Callable[[str], int]:
+    def read(text: str) -> int:
+        value = _above(parse_count)(text)
+        if value > most:
+            raise ValueError(text)
+        return int(value)
+
+    return read

@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 
 from rich.console import Console
 
+from gridloom.base.errors import InputError, Problem
 from gridloom.base.units import format_count, parse_count
 from gridloom.cli.output import console, emit, say, table
 from gridloom.cli.plan_accounts import (
@@ -18,14 +19,14 @@ from gridloom.cli.plan_accounts import (
 from gridloom.cli.plan_figures import cases_in, plan_as_json
 from gridloom.cli.plan_flags import Asked, Degrees, Terms
 from gridloom.cli.plan_grounds import Grounds, read_grounds
-from gridloom.cli.plan_inputs import Faults, Subject, read_pins, read_subject, read_words
+from gridloom.cli.plan_inputs import Faults, Subject, read_one, read_pins, read_subject, read_words
 from gridloom.cli.plan_search import usual_precision
 from gridloom.cli.plan_stated import stated_pins, stated_plan
 from gridloom.cli.plan_words import gigabytes
 from gridloom.model.parallel import Optimizer, ParallelPlan, Precision
 from gridloom.planner.memory import StageMemory, memory_by_stage
 from gridloom.planner.models.parameters import count_parameters
-from gridloom.planner.pins import Pins
+from gridloom.planner.pins import SHORT, Pins
 from gridloom.planner.pools import Pool
 from gridloom.planner.search_space import SearchSpace
 
@@ -108,7 +109,7 @@ def _read(asked: Asked, degrees: Degrees) -> tuple[Subject, Grounds, Pins, tuple
     pins = {**stated_pins(degrees), **read_pins("--fix", asked.fix, faults)}
     precision = read_words("--precision", asked.precision, Precision, faults)
     faults.need("--precision", len(precision) < 2, "is one too many", "write one")
-    read_words("--optimizer", asked.optimizer, Optimizer, faults)
+    read_one("--optimizer", asked.optimizer, Optimizer, faults)
     faults.end()
     assert subject is not None
     assert grounds is not None
@@ -156,7 +157,16 @@ def _held(
         precision=precision or (usual_precision(pool.accelerator),),  # type: ignore[arg-type]
         optimizer=(asked.optimizer,),  # type: ignore[arg-type]  # `read_words` has checked both
     )
-    plan, batch = stated_plan(space, pins)
+    try:
+        plan, batch = stated_plan(space, pins)
+    except InputError as error:
+        flags = {full: f"--{short}" for short, full in SHORT.items() if full != "micro_batch"}
+        raise InputError(
+            [
+                Problem(p.message, p.remedy, field=flags.get(p.field, f"--{p.field.strip('-')}"))
+                for p in error.problems
+            ]
+        ) from error
     cases = cases_in(space, pool, plan, batch)
     return Held(pool=pool, plan=plan, stages=memory_by_stage(cases))
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from gridloom.base.errors import InputError, Problem
-from gridloom.cli.plan_inputs import read_text
+from gridloom.cli.plan_inputs import LAYERS_MAX, read_text
 from gridloom.planner.published import Row, Run, Unexpressed
 from gridloom.planner.published_table import read_table
 from gridloom.wire.documents_values import did_you_mean
@@ -36,6 +36,8 @@ _NUMBERS = (
 _MISSING = frozenset({"", "-", "?", "n/a", "na", "none", "null", "unknown"})
 _NOT_FINITE = re.compile(r"[+-]?(nan|inf|infinity)", re.IGNORECASE)
 _PROBLEMS_MAX = 20
+_NUMBER_MAX = 1e12
+"""No count, size or time of a run is larger."""
 
 
 @dataclass(frozen=True)
@@ -137,6 +139,18 @@ def _nonsense(row: Row, name: str, line: int) -> Iterator[Problem]:
         cell = row.get(column, "").strip()
         if cell.lower() in _MISSING:
             continue
-        if cell.startswith("-") or not re.search(r"\d", cell) or _NOT_FINITE.match(cell):
+        digits = re.match(r"[\d.]+(e\+?\d+)?", cell.lower())
+        most = LAYERS_MAX if column == "layers" else _NUMBER_MAX
+        if digits and _number(digits[0]) > most:
+            right = f"write at most {most:,.0f}"
+            yield Problem(f"{cell[:40]!r} is too large", right, name, line, column)
+        elif cell.startswith("-") or not re.search(r"\d", cell) or _NOT_FINITE.match(cell):
             right = "write a number above 0, or leave the cell empty"
             yield Problem(f"{cell[:40]!r} cannot be", right, name, line, column)
+
+
+def _number(text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        return 0.0  # no plain number: what reads tables says why

@@ -2,6 +2,9 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from math import isfinite
+
+from msgspec import structs
 
 from gridloom.base.errors import InputError, Problem
 from gridloom.base.units import format_bytes, format_duration
@@ -14,6 +17,7 @@ from gridloom.cli.plan_inputs import (
     Subject,
     read_limits,
     read_pins,
+    read_one,
     read_resilience,
     read_subject,
     read_words,
@@ -28,12 +32,18 @@ from gridloom.planner.hardware import AcceleratorType
 from gridloom.planner.pins import Pins, pinned
 from gridloom.planner.pools import Pool, PoolSpace
 from gridloom.planner.pools_search import search_pools
-from gridloom.planner.search import Counts, Found, Goal, search
+from gridloom.planner.search import Counts, Found, Goal, RankedPlan, search
 from gridloom.planner.search_space import Rule, SearchSpace
 from gridloom.planner.verdict import least_hardware
 
 _SEVERAL_TRIED = 50
 """Plans over several pools that are looked at again with the interruptions of all of them."""
+
+_USUAL = {"optimizer": "adamw"}
+"""Flags that say this when nobody writes them."""
+
+_ALIKE = 12
+"""Plans that differ in sharding or recomputation alone: so many are looked at for each shown."""
 
 _JOINT_COUNTS = 2
 """Numbers of devices of one pool that are tried together with other pools: the largest ones."""
@@ -109,13 +119,17 @@ def read_question(asked: Asked, aims: Aims, terms: Terms) -> Question:
     resilience = read_resilience(terms, faults)
     pins = read_pins("--fix", asked.fix, faults)
     precisions = read_words("--precision", asked.precision, Precision, faults)
-    read_words("--optimizer", asked.optimizer, Optimizer, faults)
+    read_one("--optimizer", asked.optimizer, Optimizer, faults)
+    for name, stated in (("precision", precisions), ("optimizer", (asked.optimizer,))):
+        fixed = str(pins.get(name, "")).lower()
+        clash = fixed and stated and fixed not in stated and stated != (_USUAL.get(name),)
+        faults.need(f"--fix {name}", not clash, f"{fixed!r} is not what --{name} says", "write one")
     room = 0.0 <= asked.head_room < 1.0
     right = "write a share of memory below 1, as 0.1"
     faults.need("--head-room", room, f"{asked.head_room:g} cannot be", right)
     trust = faults.take(lambda: read_trust(asked.measured))
     if grounds is not None:
-        _check_precisions(precisions, grounds, faults)
+        _check_precisions((*precisions, str(pins.get("precision", ""))), grounds, faults)
         _check_price(aims, grounds, faults)
     faults.end()
     assert subject is not None
@@ -172,11 +186,12 @@ def answer(question: Question, *, front: bool = False) -> Answer:
             one = search(
                 space,
                 costs,
-                question.goal,
+                replace(question.goal, top=question.goal.top * _ALIKE),
                 lambda p, place=place: report(place + p.done / max(1, p.total), len(pools)),  # type: ignore[misc]
             )
             found.append(one)
-            best += [of_pool(r, space, pool, plain, question.training) for r in one.plans]
+            told = _without_worse(one.plans)[: question.goal.top]
+            best += [of_pool(r, space, pool, plain, question.training) for r in told]
             edge += [of_pool(r, space, pool, plain, question.training) for r in one.front]
     if len(pools) > 1 and not question.pins:
         joint = _joint(question, plain)
@@ -191,6 +206,23 @@ def answer(question: Question, *, front: bool = False) -> Answer:
         front=_front(edge) if front else (),
         counts=counts,
     )
+
+
+def _without_worse(plans: Sequence[RankedPlan]) -> list[RankedPlan]:
+    """Return the plans, best first, without those that a better one makes pointless.
+
+    That is one which differs from a better plan in sharding or recomputation alone, and needs no
+    less memory: nobody has a reason to take it.
+    """
+    least: dict[tuple[object, ...], float] = {}
+    kept: list[RankedPlan] = []
+    for ranked in plans:
+        alike = structs.replace(ranked.plan, zero=0, shard=0, recompute="none", recompute_layers=0)
+        key = (ranked.devices, ranked.global_batch, *structs.astuple(alike))
+        if ranked.memory_bytes < least.get(key, float("inf")):
+            least[key] = ranked.memory_bytes
+            kept.append(ranked)
+    return kept
 
 
 def _joint(question: Question, plain: CostModel) -> list[Candidate]:
@@ -217,7 +249,8 @@ def _joint(question: Question, plain: CostModel) -> list[Candidate]:
     return [
         candidate
         for candidate in made
-        if not (limits.deadline_s and candidate.bill.time_s > limits.deadline_s)
+        if isfinite(candidate.bill.time_s)
+        and not (limits.deadline_s and candidate.bill.time_s > limits.deadline_s)
         and not (limits.budget and candidate.bill.price > limits.budget)
     ]
 
@@ -320,6 +353,10 @@ def _over_limit(question: Question, costs: CostModel) -> Problem:
         for objective, values in (("time", fastest), ("price", cheapest)):
             plans = search(space, costs, replace(free, objective=objective)).plans  # type: ignore[arg-type]
             values += [plans[0].time_s if objective == "time" else plans[0].price] if plans else []
+    if not fastest:
+        message = "no training would ever end: devices are interrupted faster than a job gets on"
+        right = "raise --device-mtbf or --checkpoint-rate, lower --restart, or use fewer devices"
+        return Problem(message, right)
     limits = question.limits
     wanted = [f"ends in {format_duration(limits.deadline_s)}"] if limits.deadline_s else []
     currency = question.grounds.currency

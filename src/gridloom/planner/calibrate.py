@@ -16,6 +16,7 @@ import msgspec
 import numpy as np
 from scipy.optimize import least_squares
 
+from gridloom.base.errors import InputError, Problem
 from gridloom.planner.calibration import Calibration, bounded, predicted_s, runs_as_cases
 from gridloom.planner.constants import Constants
 from gridloom.planner.priors import PRIORS, Prior
@@ -43,7 +44,12 @@ def fit(runs: Sequence[Run], known: Calibration | None = None) -> Calibration:
     Args:
         runs: Measured runs, each with its step time.
         known: Constants fitted before: the new ones stay near, as `REFINE_SPREAD` says.
+
+    Raises:
+        InputError: There is no run.
     """
+    if not runs:
+        raise InputError([Problem("there is no measured run to fit", "give a table with some")])
     problem = _Problem(runs, known)
     solved = least_squares(
         problem.residuals,

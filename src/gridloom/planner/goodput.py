@@ -29,6 +29,9 @@ STORAGE_BYTES_PER_S = 0.125e9
 Llama 3 (section 3.3.1): 2 TB/s sustained for 16,384 devices.
 """
 
+USEFUL_MIN = 1e-6
+"""A training of which a smaller share is useful never ends."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Resilience:
@@ -186,11 +189,13 @@ def with_interruptions(costs: CostModel, resilience: Resilience) -> CostModel:
     """
 
     def step_s(cases: Cases) -> Column:
-        return costs.step_s(cases) / goodput_of(cases, resilience).useful
+        useful = np.asarray(goodput_of(cases, resilience).useful)
+        drawn_out = costs.step_s(cases) / np.maximum(useful, USEFUL_MIN)
+        return np.where(useful < USEFUL_MIN, np.inf, drawn_out)
 
     def step_lines(cases: Cases) -> dict[str, float]:
         lines = dict(costs.step_lines(cases))
-        useful = float(goodput_of(cases, resilience).useful)
+        useful = max(float(goodput_of(cases, resilience).useful), USEFUL_MIN)
         lines["interruptions"] = sum(lines.values()) * (1.0 / useful - 1.0)
         return lines
 

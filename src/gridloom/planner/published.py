@@ -99,7 +99,8 @@ class _Reader:
 
     def number(self, name: str) -> float:
         """Return the first number in the cell; 0 when there is none."""
-        found = re.search(r"\d+(\.\d+)?(e[+-]?\d+)?", self.text(name))
+        text = re.sub(r"(?<=\d),(?=\d{3}\b)", "", self.text(name))
+        found = re.search(r"(\d+(\.\d*)?|\.\d+)(e[+-]?\d+)?", text)
         return float(found.group()) if found else 0.0
 
     def count(self, name: str) -> int:

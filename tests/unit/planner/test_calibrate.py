@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from tests.unit.planner.measured_runs import RUN, TRUTH, relative, timed, varied_runs
 
+from gridloom.base.errors import InputError
 from gridloom.planner.calibrate import cross_validated, fit, with_errors
 from gridloom.planner.calibration import Calibration, predicted_s
 from gridloom.planner.catalogue import ACCELERATORS
@@ -220,3 +221,8 @@ def test_errors_by_family_are_the_ninth_decile() -> None:
 def test_errors_need_a_prediction_for_each_run() -> None:
     with pytest.raises(ValueError, match="shorter"):
         with_errors(TRUTH, [RUN, RUN], np.array([1.0]))
+
+
+def test_nothing_to_fit_is_a_clear_error() -> None:
+    with pytest.raises(InputError, match="no measured run"):
+        fit([])

@@ -7,8 +7,8 @@ import pytest
 from gridloom.model.inventory import Inventory, Node, Site
 from gridloom.model.recipe import GptShape, Training
 from gridloom.model.spec import ShapeRequest
-from gridloom.planner.recipe_memory import memory_bytes
 from gridloom.planner.options import OPTIONS_MAX, options
+from gridloom.planner.recipe_memory import memory_bytes
 
 SHAPE = GptShape(layers=2, hidden=64, heads=4, kv_heads=2, ffn=192)
 TRAINING = Training(steps=10, global_batch=8, sequence_length=128)

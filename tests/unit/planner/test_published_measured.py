@@ -138,3 +138,10 @@ def test_a_run_that_ran_out_has_no_peak(cells: dict[str, str]) -> None:
 
 def test_a_row_that_mentions_running_out_in_passing_did_not() -> None:
     assert run(step_time_or_throughput="3.5 s (OOM at 8)").grade == "A"
+
+
+@pytest.mark.parametrize(
+    ("cell", "seconds"), [("1,024.5", 1024.5), (".5", 0.5), ("3.", 3.0), ("about 2e1 s", 20.0)]
+)
+def test_numbers_as_people_write_them(cell: str, seconds: float) -> None:
+    assert run(measured_step_time_s=cell).step_s == seconds

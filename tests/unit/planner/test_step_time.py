@@ -20,7 +20,7 @@ from tests.unit.planner.step_cases import (
 from gridloom.model.transformer import Transformer
 from gridloom.planner.cases import Cases, stack, take
 from gridloom.planner.constants import Constants
-from gridloom.planner.data_parallel import held
+from gridloom.planner.data_parallel import Room, exchange_s, held
 from gridloom.planner.exchange import context_s
 from gridloom.planner.kernels import layer_seconds, logits_seconds
 from gridloom.planner.step_time import StepTime, stage_layers, step_time
@@ -208,20 +208,24 @@ def test_layers_with_experts_count_by_their_share() -> None:
 # --- context ranks
 
 
-def test_what_hides_the_ring_of_keys_hides_no_gradients() -> None:
+@pytest.mark.parametrize("zero", [0, 1])
+def test_what_hides_the_ring_of_keys_hides_no_gradients(zero: int) -> None:
     constants = replace(
         IDEAL, attention_share=0.5, scaleup_share=0.01, data_hidden=0.8, data_interference=0.0
     )
-    cases = case(context=4, data=2, batch=2)
+    cases = case(context=4, data=2, batch=2, zero=zero)
     one = layer_seconds(cases, constants, expert=False)
     exposed, hidden = context_s(cases, constants, one.attention)
     assert float(exposed) > 0
     assert float(hidden) == pytest.approx(0.8 * float(one.attention))
     found = seconds(cases, constants)
     assert found["context_s"] == pytest.approx(32 * float(exposed))
-    alone = parts(step_time(cases, replace(constants, data_hidden=0.0)))["data_s"]
-    share = float(one.backward) - float(hidden) * float(one.backward / (one.forward + one.backward))
-    assert found["data_s"] == pytest.approx(alone - 0.8 * 32 * share)
+    spare = 1 - float(hidden) / float(one.forward + one.backward)
+    room = Room(32 * float(one.forward) * spare, 32 * float(one.backward) * spare, 1.0)
+    expected = float(exchange_s(cases, constants, held(cases), room))
+    assert found["data_s"] == pytest.approx(expected)
+    roomier = Room(32 * float(one.forward), 32 * float(one.backward), 1.0)
+    assert expected > float(exchange_s(cases, constants, held(cases), roomier))
 
 
 # --- the whole

@@ -18,7 +18,6 @@ for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
     os.environ.setdefault(name, "1")
 
 from gridloom.planner.catalogue import accelerator  # noqa: E402
-from gridloom.planner.constants import Constants  # noqa: E402
 from gridloom.planner.costs import cost_model  # noqa: E402
 from gridloom.planner.models.presets import preset  # noqa: E402
 from gridloom.planner.pools import Pool, PoolLink, PoolSpace  # noqa: E402
@@ -26,11 +25,13 @@ from gridloom.planner.pools_search import search_pools  # noqa: E402
 from gridloom.planner.search import Found, Goal, search  # noqa: E402
 from gridloom.planner.search_grid import blocks, cases_of, grid  # noqa: E402
 from gridloom.planner.search_space import NODE_SHARD, SearchSpace  # noqa: E402
+from gridloom.planner.shipped import SHIPPED  # noqa: E402
 from gridloom.planner.verdict import least_hardware, why_not  # noqa: E402
 
 ROUNDS = 5
 CALCULON_PLANS_PER_CPU_S = 79
-COSTS = cost_model(Constants())
+BY_FAMILY = {family: cost_model(SHIPPED.constants(family)) for family in SHIPPED.families}
+COSTS = BY_FAMILY["h100"]
 BOTH = (False, True)
 
 LLAMA = SearchSpace(
@@ -122,7 +123,9 @@ def show_rate() -> None:
 def show_search(title: str, space: SearchSpace, limit_s: float) -> None:
     """Print one search: counts, time, and what it found."""
     found: list[Found] = []
-    middle, least, most = timed(lambda: found.append(search(space, COSTS)))
+    middle, least, most = timed(
+        lambda: found.append(search(space, BY_FAMILY[space.accelerator.family]))
+    )
     counts = found[-1].counts
     print(f"{title}: {middle:.3f} s ({least:.3f} to {most:.3f}; limit {limit_s:g} s)")
     pruned = sum(counts.pruned.values())
@@ -168,7 +171,9 @@ def show_growth() -> None:
 
 def row(title: str, space: SearchSpace, rounds: int = 3) -> None:
     found: list[Found] = []
-    middle, _, _ = timed(lambda: found.append(search(space, COSTS)), rounds)
+    middle, _, _ = timed(
+        lambda: found.append(search(space, BY_FAMILY[space.accelerator.family])), rounds
+    )
     counts = found[-1].counts
     print(
         f"| {title} | {counts.evaluated:,} | {counts.fitting:,} | {middle:.3f} |"

@@ -21,6 +21,7 @@ from gridloom.cli.plan_words import (
     goodput_sentences,
     plan_words,
     same_for_all,
+    shared_sentence,
     short_seconds,
     training_sentence,
     trust_sentence,
@@ -90,7 +91,9 @@ def show_answer(out: Console, question: Question, found: Answer, *, pareto: bool
         say(f"left out, as the planner does not know them: {', '.join(grounds.skipped)}")
     shown = found.front if pareto else found.best
     title = "no other plan beats these in time and price" if pareto else _title(question)
-    say(f"{title} ({found.counts.evaluated:,} plans, {found.counts.fitting:,} fit)")
+    alone = " on one pool" if len(grounds.pools) > 1 else ""
+    counts = found.counts
+    say(f"{title} ({counts.evaluated:,} plans{alone}, {counts.fitting:,} fit)")
     out.print()
     stated = question.training.stated
     out.print(plans_table(shown, currency=grounds.currency, stated=stated, plain=plain(out)))
@@ -138,8 +141,10 @@ def _facts(question: Question, first: Candidate) -> list[tuple[str, str]]:
     whole = training_sentence(
         first, question.grounds.currency, training.tokens, stated=training.stated
     )
+    together = [] if first.way == "one_pool" else [("together", shared_sentence(first))]
     families = dict.fromkeys(one.pool.accelerator.family for one in first.parts)
     rows = [
+        *together,
         (
             "memory",
             f"{gigabytes(part.memory_bytes)} of {gigabytes(kind.memory_bytes)}, {gigabytes(free)}"

@@ -9,8 +9,8 @@ from msgspec import structs
 
 from gridloom.base.codec import pretty
 from gridloom.base.errors import InputError, Problem
-from gridloom.base.files import cause_of
 from gridloom.cli.output import console, emit, pairs, say, table
+from gridloom.cli.plan_inputs import write_text
 from gridloom.cli.plan_progress import reported
 from gridloom.cli.plan_runs_file import RunTable, read_runs
 from gridloom.cli.plan_trust import calibrator, read_calibration
@@ -64,11 +64,7 @@ def show_calibration(runs: Path, *, out: Path | None, near: Path | None, as_json
     fitted = _noted(fitted, f"{len(scored)} runs of {runs.name}")
     text = pretty(fitted)
     if out is not None:
-        try:
-            out.write_text(text, encoding="utf-8")
-        except OSError as error:
-            problem = Problem(f"cannot be written: {cause_of(error)}", file=str(out))
-            raise InputError([problem]) from error
+        write_text(out, text)
     if as_json:
         emit({"file": str(out) if out else None, "runs": len(scored), "constants": fitted})
         return 0

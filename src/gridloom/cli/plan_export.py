@@ -11,11 +11,10 @@ from msgspec import structs
 
 from gridloom.base.codec import pretty
 from gridloom.base.errors import InputError, Problem
-from gridloom.base.files import cause_of
 from gridloom.cli.output import emit, say
 from gridloom.cli.plan_figures import cases_in, plan_as_json
 from gridloom.cli.plan_flags import Aims, Asked, Terms
-from gridloom.cli.plan_inputs import Faults, read_pins
+from gridloom.cli.plan_inputs import Faults, read_pins, write_text
 from gridloom.cli.plan_search import Question, answer, read_question
 from gridloom.cli.plan_stated import stated_plan
 from gridloom.cli.plan_trust import costs_of
@@ -65,6 +64,7 @@ class Export:
         place: Its place among the best plans; 0 when it was stated, or is beyond those tried.
         best: It is the best plan of all.
         slower: Its time over that of the best plan of all, less 1.
+        refused: What the framework cannot do of the best plan; empty when nothing was in its way.
     """
 
     text: str
@@ -72,6 +72,7 @@ class Export:
     place: int = 0
     best: bool = True
     slower: float = 0.0
+    refused: str = ""
 
 
 def show_export(
@@ -87,12 +88,7 @@ def show_export(
     """Answer ``gridloom plan export``."""
     made = _stated(asked, aims, terms, to, plan) if plan else _best(asked, aims, terms, to)
     if out is not None:
-        try:
-            out.write_text(made.text, encoding="utf-8")
-        except OSError as error:
-            raise InputError(
-                [Problem(f"cannot be written: {cause_of(error)}", file=str(out))]
-            ) from (error)
+        write_text(out, made.text)
     if as_json:
         emit(
             {
@@ -108,7 +104,9 @@ def show_export(
     if out is None:
         print(made.text, end="")
     if not made.best:
-        say(f"{to} cannot run the best plan; this one is {made.slower:.1%} slower", stderr=True)
+        why = f" ({made.refused})" if made.refused else ""
+        slower = f"{made.slower:.1%} slower" if made.slower >= 0.0005 else "as fast"
+        say(f"{to} cannot run the best plan{why}; this one is {slower}", stderr=True)
     return 0
 
 
@@ -169,6 +167,7 @@ def _best(asked: Asked, aims: Aims, terms: Terms, to: Framework) -> Export:
                 plan=plan,
                 place=place if not narrower else 0,
                 best=place == 1 and plan == ranked.plan and not narrower,
+                refused=refusal.problems[0].sentence() if refusal else "",
                 slower=max(0.0, step_s / batch / (best.step_s / best.global_batch) - 1.0),
             )
     problems = refusal.problems if refusal else (Problem("no plan was found"),)

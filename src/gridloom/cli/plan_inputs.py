@@ -10,7 +10,7 @@ from typing import Any, TypeVar, get_args
 from msgspec import structs
 
 from gridloom.base.errors import InputError, Problem
-from gridloom.base.files import cause_of
+from gridloom.base.files import cause_of, replace_file
 from gridloom.base.units import parse_bytes, parse_count, parse_duration_s
 from gridloom.cli.plan_flags import Aims, Asked, Terms
 from gridloom.model.parallel import ParallelPlan
@@ -239,6 +239,22 @@ def read_text(path: Path, name: str = "") -> str:
     if "\x00" in text:
         raise InputError([Problem("is not text", "name a text file", file=name)])
     return text
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write a file as a whole: where that fails, what was there before stays.
+
+    Raises:
+        InputError: It cannot be written.
+    """
+    try:
+        if path.exists() and not path.is_file():  # a pipe, or /dev/stdout, cannot be replaced
+            path.write_text(text, encoding="utf-8")
+        else:
+            replace_file(path, text.encode(), durable=False)
+    except OSError as error:
+        problem = Problem(f"cannot be written: {cause_of(error)}", file=str(path))
+        raise InputError([problem]) from error
 
 
 def read_pins(flag: str, text: str, faults: Faults) -> Pins:

@@ -160,15 +160,19 @@ def _held(
     try:
         plan, batch = stated_plan(space, pins)
     except InputError as error:
-        flags = {full: f"--{short}" for short, full in SHORT.items() if full != "micro_batch"}
-        raise InputError(
-            [
-                Problem(p.message, p.remedy, field=flags.get(p.field, f"--{p.field.strip('-')}"))
-                for p in error.problems
-            ]
-        ) from error
+        problems = [Problem(p.message, p.remedy, field=_flag(p.field)) for p in error.problems]
+        raise InputError(problems) from error
     cases = cases_in(space, pool, plan, batch)
     return Held(pool=pool, plan=plan, stages=memory_by_stage(cases))
+
+
+def _flag(knob: str) -> str:
+    """Return the flag that states a knob, given by its full name or as a flag."""
+    if knob.startswith("--"):
+        return knob
+    flags = {SHORT[short]: short for short in ("tp", "pp", "cp", "ep", "vpp")}
+    flags |= {name: name for name in ("zero", "micro_batch", "recompute", "sequence_parallel")}
+    return f"--{flags[knob]}".replace("_", "-") if knob in flags else f"--fix {knob}"
 
 
 def _print_stages(out: Console, held: Held) -> None:

@@ -52,7 +52,7 @@ def verdict_text(out: Console, verdict: Verdict, *, plain: bool) -> None:
         head = f"memory on stage {verdict.stage + 1}, the fullest"
         out.print(shares_table(memory_rows(verdict.memory), heads=(head, "size"), plain=plain))
         say(f"too much by {gigabytes(verdict.over_bytes)}")
-    if verdict.lines and verdict.best is not None and verdict.outcome == "loses":
+    if verdict.lines and verdict.best is not None and verdict.outcome in ("loses", "better"):
         least = sum(line.best_s for line in verdict.lines) * _NEGLIGIBLE
         rows = [
             (

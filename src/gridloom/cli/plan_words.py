@@ -77,6 +77,18 @@ def goodput_sentences(candidate: Candidate) -> list[tuple[str, str]]:
     ]
 
 
+def shared_sentence(candidate: Candidate) -> str:
+    """Return what each pool of a plan over several does."""
+    if candidate.way == "stages":
+        shares = [f"{part.layers} layers at {part.pool.name}" for part in candidate.parts]
+        what = "stages of one pipeline"
+    else:
+        shares = [f"{part.sequences} sequences at {part.pool.name}" for part in candidate.parts]
+        what = "copies of the model at each"
+    between = f"; {short_seconds(candidate.between_s)} a training step between them"
+    return f"{what}: {', '.join(shares)}{between}"
+
+
 def training_sentence(candidate: Candidate, currency: str, tokens: float, *, stated: bool) -> str:
     """Return what the whole training takes."""
     taken = candidate.bill

@@ -13,8 +13,9 @@ from gridloom.planner.search import Found, Goal, Lean, RankedPlan, search
 from gridloom.planner.search_grid import BLOCK_ROWS, blocks, cases_of, grid
 from gridloom.planner.search_space import Rule, SearchSpace, divisors
 
-Outcome = Literal["impossible", "does_not_fit", "over_limit", "loses", "best"]
-"""``over_limit``: it fits, but takes longer or costs more than the goal allows."""
+Outcome = Literal["impossible", "does_not_fit", "over_limit", "loses", "best", "better"]
+"""``over_limit``: it fits, but takes longer or costs more than the goal allows; ``better``: it is
+none of the plans that were compared, and beats them."""
 
 DEVICES_MAX = 4096
 """Up to so many devices are tried for the least hardware."""
@@ -35,6 +36,12 @@ _MEASURES: tuple[tuple[str, str], ...] = (
     ("offload", "optimizer+gradients+parameters+activations"),
 )
 """What saves memory, cheapest first, tried when nothing fits."""
+
+_EQUAL = 1e-9
+"""Plans whose objectives differ by a smaller share are equal: what is left is rounding."""
+
+_SAME = 0.0005
+"""A person is not told of a smaller share."""
 
 _DOUBLINGS = 4
 """Of the devices, tried when nothing fits."""
@@ -260,20 +267,37 @@ def _compared(question: _Question, plan: RankedPlan, best: RankedPlan) -> Verdic
         sentence = f"the best plan of all has {question.text}"
         return Verdict(outcome="best", sentence=sentence, plan=plan, best=best, lines=lines)
     ratio = _objective(plan, goal) / (_objective(best, goal) or 1.0)
-    word = {"time": "time", "energy": "energy"}.get(goal.objective, "price")
-    sentence = (
-        f"the best plan with {question.text} takes {ratio:.3g} times the {word} of the best of all"
-    )
-    if lines[0].more_s > 0:
+    better = ratio < 1.0 - _EQUAL
+    line = lines[-1] if better else lines[0]
+    sentence = f"the best plan with {question.text} takes {_times(ratio, goal)} the best of all"
+    if better:
+        sentence += " that were compared: it was none of them"
+    if line.more_s < 0 if better else line.more_s > 0:
         sentence += (
-            f"; the largest difference in a training step is {lines[0].kind}:"
-            f" {format_duration(lines[0].plan_s)} against {format_duration(lines[0].best_s)}"
+            f"; the largest difference in a training step is {line.kind}:"
+            f" {_seconds(line.plan_s)} against {_seconds(line.best_s)}"
         )
     if plan.devices != best.devices:
         sentence += f"; it uses {plan.devices} devices, the best of all {best.devices}"
     return Verdict(
-        outcome="loses", sentence=sentence, plan=plan, best=best, ratio=ratio, lines=lines
+        outcome="better" if better else "loses",
+        sentence=sentence,
+        plan=plan,
+        best=best,
+        ratio=ratio,
+        lines=lines,
     )
+
+
+def _times(ratio: float, goal: Goal) -> str:
+    word = {"time": "time", "energy": "energy"}.get(goal.objective, "price")
+    if abs(ratio - 1.0) < _SAME:
+        return f"about the same {word} as"
+    return f"{ratio:.3g} times the {word} of"
+
+
+def _seconds(seconds: float) -> str:
+    return f"{seconds:.2f} s" if seconds >= 1.0 else f"{seconds * 1e3:.3g} ms"
 
 
 def _objective(plan: RankedPlan, goal: Goal) -> float:

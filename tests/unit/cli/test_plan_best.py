@@ -115,8 +115,34 @@ def test_pools_of_two_sites_are_joined_where_that_is_faster(call: Call, tmp_path
         else:
             assert (set(layers), sum(sequences)) == ({32}, 128)
         assert plan["global_batch"] == 128
+    answer = call("plan", *LLAMA, "-g", str(path), "--tokens", "100B", "--top", "1")
+    shared = "stages of one pipeline" if first["way"] == "stages" else "copies of the model at each"
+    assert shared in " ".join(answer.out.split())
     alone = found(call, "-g", "h100:16", "--tokens", "100B")["plans"][0]
     assert first["step_s"] < alone["step_s"]
+
+
+def test_a_plan_that_needs_no_less_than_a_better_one_like_it_is_left_out(call: Call) -> None:
+    plans = found(call, "-g", "h100:16", "--top", "200")["plans"]
+    assert len(plans) == 200
+    least: dict[str, float] = {}
+    for plan in plans:
+        knobs = {**plan["parts"][0]["plan"], "zero": 0, "shard": 0}
+        key = str({**knobs, "recompute": "", "recompute_layers": 0, "devices": plan["devices"]})
+        assert plan["memory_bytes"] < least.get(key, float("inf"))
+        least[key] = plan["memory_bytes"]
+    assert len(least) < 200  # sharding and recomputation that save memory are shown
+    fixed = found(call, "-g", "h100:16", "--fix", "recompute=selective", "--top", "1")["plans"]
+    assert fixed[0]["parts"][0]["plan"]["recompute"] == "selective"
+
+
+def test_why_not_of_what_was_not_asked_for_says_that_it_is_better(call: Call) -> None:
+    verdict = found(call, "-g", "h100:16", "--why-not", "precision=fp8")["why_not"]
+    assert verdict["outcome"] == "better"
+    assert verdict["ratio"] < 1
+    assert "that were compared: it was none of them" in verdict["sentence"]
+    answer = call("plan", *LLAMA, "-g", "h100:16", "--why-not", "precision=fp8")
+    assert "difference" in answer.out
 
 
 def test_why_not_shows_what_the_plan_loses(call: Call) -> None:

@@ -14,6 +14,7 @@ from gridloom.cli.plan_inputs import (
     read_model,
     read_pins,
     read_resilience,
+    read_subject,
 )
 from gridloom.cli.plan_runs_file import read_runs
 from gridloom.planner.catalogue import accelerator
@@ -85,7 +86,19 @@ def test_a_model_is_a_preset_a_configuration_or_a_file_of_arguments(tmp_path: Pa
     [
         ("empty.json", b"", ("empty.json: is empty",)),
         ("cut.json", b'{"model_type": "llama",\n', ("cut.json:2: is not JSON",)),
-        ("list.json", b"[1, 2]", ("list.json",)),
+        ("list.json", b"[1, 2]", ("list.json: is JSON, but no object with keys",)),
+        ("deep.json", b'{"a":' * 100_000, ("deep.json: is not JSON: brackets",)),
+        ("digits.json", b'{"hidden_size": ' + b"9" * 10_000 + b"}", ("a number is too long",)),
+        (
+            "layers.json",
+            json.dumps({**CONFIG, "num_hidden_layers": 10**9}).encode(),
+            ("layers.json: layers: 1,000,000,000 is too large",),
+        ),
+        (
+            "wide.json",
+            json.dumps({**CONFIG, "hidden_size": 10**30}).encode(),
+            ("wide.json: hidden: ", "is too large; write at most 1,000,000,000"),
+        ),
         ("other.json", b'{"model_type": "frobnicator"}', ("other.json: model_type", "llama")),
         ("bytes.json", b"\xff\xfe{}", ("bytes.json:1: is not UTF-8",)),
         ("nul.json", b"{}\x00", ("nul.json: is not text",)),
@@ -158,6 +171,9 @@ def test_a_grid_file_is_a_pool_for_each_kind_at_each_site(tmp_path: Path) -> Non
         ({"grid": "h10:64"}, "did you mean `h100`?"),
         ({"grid": "h100:0"}, "--grid: 'h100:0' cannot be"),
         ({"grid": "h100:99999999999"}, "--grid: 'h100:99999999999' cannot be"),
+        ({"grid": "h100:1e3"}, "--grid: 'h100:1e3' cannot be"),
+        ({"grid": "h100:8.5"}, "--grid: 'h100:8.5' cannot be"),
+        ({"grid": ":8"}, "--grid: ':8' cannot be"),
         ({"grid": "nowhere.yaml"}, "nowhere.yaml: the grid file cannot be read"),
         ({"devices": "x y"}, "--devices: 'x y' cannot be"),
         ({"devices": "h100:8+"}, "has no end"),
@@ -213,6 +229,22 @@ def test_every_fault_of_the_flags_is_told_at_once() -> None:
         faults.end()
 
 
+def test_numbers_beyond_all_trainings_are_refused() -> None:
+    faults = Faults()
+    read_limits(Aims(tokens="1e300", budget="1e30"), faults)
+    read_resilience(Terms(price=1e300, pue=1e9, carbon=float("inf")), faults)
+    read_subject(Asked(model="llama3-8b", seq=10**20, global_batch=10**20), faults)
+    assert [problem.field for problem in faults.problems] == [
+        *("--tokens", "--budget", "--price", "--carbon", "--pue", "--global-batch", "--seq"),
+    ]
+
+
+def test_a_value_by_its_short_and_its_full_name_stands_there_twice() -> None:
+    faults = Faults()
+    assert read_pins("--fix", "tp=2,tensor=4", faults) == {"tp": "2"}
+    assert [problem.message for problem in faults.problems] == ["tensor stands there twice"]
+
+
 def test_a_limit_needs_the_tokens_and_its_objective_a_deadline() -> None:
     faults = Faults()
     read_limits(Aims(budget="10", objective="deadline"), faults)
@@ -254,6 +286,8 @@ def test_a_table_of_runs_is_read_with_what_cannot_be_expressed(tmp_path: Path) -
         ((HEAD + "a,GPT,1,2048,2048,A100,8,64,nan\n").encode(), "measured_step_time_s: 'nan'"),
         ((HEAD + "a,GPT,1,2048,2048,A100,8,64,1,2\n").encode(), "runs.csv:2: has more cells"),
         ((HEAD + '"a,GPT\n').encode(), "is not CSV"),
+        ((HEAD + "a,GPT,99999999,2048,2048,A100,8,64,1\n").encode(), "layers: '99999999' is too"),
+        ((HEAD + "a,GPT,24,2048,2048,A100,8,64,1e300\n").encode(), "'1e300' is too large"),
     ],
 )
 def test_a_broken_table_is_told_by_its_line(tmp_path: Path, content: bytes, said: str) -> None:

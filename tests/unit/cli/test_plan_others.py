@@ -1,6 +1,8 @@
 """``gridloom plan memory``, ``export``, ``evaluate`` and ``calibrate`` in this process."""
 
 import json
+import resource
+import signal
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -121,6 +123,47 @@ def test_a_stated_plan_goes_to_a_file(call: Call, tmp_path: Path) -> None:
     assert (read.micro_batch, read.recompute, read.sequence_parallel) == (2, "selective", True)
 
 
+def test_a_file_that_cannot_be_written_is_named_and_what_was_there_stays(
+    call: Call, tmp_path: Path
+) -> None:
+    words = ("plan", "export", "--to", "deepspeed", *LLAMA, "--plan", "dp=8,zero=1")
+    for path in (tmp_path / "nowhere" / "ds.json", tmp_path):
+        answer = call(*words, "--out", str(path))
+        assert answer.code == 2
+        assert f"{path}: cannot be written" in answer.err
+    old = tmp_path / "ds.json"
+    old.write_text("old")
+    limit = resource.getrlimit(resource.RLIMIT_FSIZE)
+    handler = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (10, limit[1]))
+    try:
+        answer = call(*words, "--out", str(old))
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limit)
+        signal.signal(signal.SIGXFSZ, handler)
+    assert answer.code == 2
+    assert (old.read_text(), sorted(tmp_path.iterdir())) == ("old", [old])
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("--zero", "7"), "--zero: 7"),
+        (("--tp", "0"), "--tp: 0"),
+        (("--micro-batch", "0"), "--micro-batch: 0"),
+        (("--recompute", "half"), "--recompute: 'half'"),
+        (("--fix", "foo=1"), "--fix foo: no such knob"),
+        (("--optimizer", "adamw,sgd"), "--optimizer: 'adamw,sgd' cannot be"),
+    ],
+)
+def test_a_value_of_memory_that_cannot_be_is_told_by_its_flag(
+    call: Call, words: tuple[str, ...], said: str
+) -> None:
+    answer = call("plan", "memory", "-m", "llama3-8b", "--seq", "4096", "-g", "h100:8", *words)
+    assert answer.code == 2
+    assert said in answer.err
+
+
 def test_what_nobody_stated_gives_way_to_the_framework(call: Call) -> None:
     words = ("export", "--to", "deepspeed", *LLAMA, "--plan", "tp=2,dp=8,zero=1")
     assert told(call, *words)["plan"]["sequence_parallel"] is False
@@ -133,7 +176,8 @@ def test_a_plan_that_is_not_the_best_says_so(call: Call) -> None:
     words = ("-m", "llama3.1-405b", "--global-batch", "512", "--seq", "8192", "-g", "h100:512")
     answer = call("plan", "export", "--to", "deepspeed", *words)
     assert answer.code == 0
-    assert "cannot run the best plan; this one is" in answer.err
+    assert "cannot run the best plan (zero: DeepSpeed's pipeline" in answer.err
+    assert "% slower" in answer.err
     json.loads(answer.out)
 
 

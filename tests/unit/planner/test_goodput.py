@@ -159,3 +159,12 @@ def test_interruptions_draw_a_step_out_and_get_their_line() -> None:
 def test_a_job_that_always_fails_does_nothing_useful() -> None:
     found = goodput(1.0, Checkpoint(blocking_s=1e6), 10.0)
     assert 0 <= found.useful < 1e-200
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("device_mtbf_s", [1e-3, 1.0, 3600.0])
+def test_a_training_that_never_ends_takes_for_ever(device_mtbf_s: float) -> None:
+    drawn_out = with_interruptions(cost_model(Constants()), Resilience(device_mtbf_s=device_mtbf_s))
+    case = cases(16_384)
+    assert float(drawn_out.step_s(case)) == float("inf")
+    assert all(np.isfinite(seconds) for seconds in drawn_out.step_lines(case).values())

@@ -107,6 +107,25 @@ def test_what_loses_says_how_much_and_through_which_line() -> None:
     )
 
 
+def test_what_was_not_compared_may_be_better() -> None:
+    verdict = asked(zero=2, precision="fp8")
+    assert verdict.outcome == "better"
+    assert verdict.plan is not None
+    assert verdict.best is not None
+    assert verdict.plan.time_s < verdict.best.time_s
+    line = verdict.lines[-1]
+    assert line.more_s < 0
+    assert f"training step is {line.kind}: " in verdict.sentence
+    assert "it was none of them" in verdict.sentence
+
+
+def test_what_takes_as_long_is_not_told_as_1_times_the_time() -> None:
+    best = search(SPACE, COSTS, Goal(top=1)).plans[0]
+    verdict = asked(tp=best.plan.tensor, pp=best.plan.pipeline, zero=2)
+    assert 1 - 1e-9 < verdict.ratio < 1.0005
+    assert "takes about the same time as the best of all" in verdict.sentence
+
+
 def test_the_best_is_called_the_best() -> None:
     best = search(SPACE, COSTS, Goal(top=1)).plans[0]
     verdict = asked(tp=best.plan.tensor, pp=best.plan.pipeline)

@@ -4,6 +4,7 @@
 """
 
 import ast
+import itertools
 from pathlib import Path
 
 from gridloom.planner.priors import PRIORS
@@ -37,7 +38,7 @@ def meanings() -> dict[str, str]:
     tree = ast.parse(CONSTANTS.read_text(encoding="utf-8"))
     body = next(node for node in tree.body if isinstance(node, ast.ClassDef)).body
     found = {}
-    for field, text in zip(body, body[1:], strict=False):
+    for field, text in itertools.pairwise(body):
         if isinstance(field, ast.AnnAssign) and isinstance(text, ast.Expr):
             assert isinstance(field.target, ast.Name)
             assert isinstance(text.value, ast.Constant)

@@ -16,9 +16,16 @@ _WIDTH_MAX = 100
 _GAP = 2
 
 
+class _Console(Console):
+    """A console that leaves a reader who has seen enough to the caller, as `print` does."""
+
+    def on_broken_pipe(self) -> None:
+        raise BrokenPipeError
+
+
 def console(*, stderr: bool = False) -> Console:
     """Return a console at most 100 columns wide; plain when it is no terminal."""
-    made = Console(stderr=stderr, highlight=False, soft_wrap=False)
+    made = _Console(stderr=stderr, highlight=False, soft_wrap=False)
     if made.width > _WIDTH_MAX or not made.is_terminal:
         made.width = _WIDTH_MAX
     return made

@@ -9,7 +9,7 @@ program. Rows of a large group count less each, so that one table does not decid
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from dataclasses import fields, replace
 from typing import Any
 
 import msgspec
@@ -18,6 +18,7 @@ from scipy.optimize import least_squares
 
 from gridloom.base.errors import InputError, Problem
 from gridloom.planner.calibration import Calibration, bounded, predicted_s, runs_as_cases
+from gridloom.planner.cases import take
 from gridloom.planner.constants import Constants
 from gridloom.planner.priors import PRIORS, Prior
 from gridloom.planner.published import Run
@@ -37,6 +38,11 @@ REFINE_SPREAD = 0.3
 
 _EVALUATIONS_MAX = 30
 
+_DIFFERENCE = 1e-6
+"""Step of a logarithm for a derivative."""
+
+_ROWS_AT_ONCE = 16_384
+
 
 def fit(runs: Sequence[Run], known: Calibration | None = None) -> Calibration:
     """Return the constants that ``runs`` suggest, beside ``known`` ones if given.
@@ -54,6 +60,7 @@ def fit(runs: Sequence[Run], known: Calibration | None = None) -> Calibration:
     solved = least_squares(
         problem.residuals,
         np.zeros(len(problem.spreads)),
+        jac=problem.jacobian,
         x_scale=problem.spreads,
         max_nfev=_EVALUATIONS_MAX,
         ftol=1e-4,
@@ -94,14 +101,57 @@ class _Problem:
         scaled = [self.priors[name].family_spread for name in self.scaled for _ in self.families]
         self.spreads = np.array(shared + scaled)
         self.weights = _weights(runs)
+        everyone = np.arange(len(runs))
+        self.rows = [everyone for _ in self.priors]
+        for _ in self.scaled:
+            self.rows += [everyone[self.family_of == index] for index in range(len(self.families))]
         self.counted = runs
 
     def residuals(self, x: np.ndarray) -> np.ndarray:
         """Return what least squares makes small: errors of runs, then distances from priors."""
+        everyone = np.arange(len(self.measured))
         predicted = step_time(self.cases, self.constants(x)).total_s
-        error = np.log(predicted / self.measured) / NOISE * self.weights
-        soft = np.sign(error) * np.sqrt(2.0 * (np.sqrt(1.0 + error * error) - 1.0))
-        return np.concatenate([soft, x / self.spreads])
+        return np.concatenate([self._errors(predicted, everyone), x / self.spreads])
+
+    def jacobian(self, x: np.ndarray) -> np.ndarray:
+        """Return the residuals' derivatives, by differences, many constants in one evaluation."""
+        count = len(self.measured)
+        before = self.residuals(x)[:count]
+        found = np.zeros((count + len(x), len(x)))
+        found[count:] = np.diag(1.0 / self.spreads)
+        for block in self._blocks():
+            rows = np.concatenate([self.rows[place] for place in block])
+            moved = [self._moved(x, place) for place in block]
+            names = [field.name for field in fields(Constants)]
+            columns = {name: np.concatenate([one[name] for one in moved]) for name in names}
+            predicted = step_time(take(self.cases, rows), Constants(**columns)).total_s
+            change = (self._errors(predicted, rows) - before[rows]) / _DIFFERENCE
+            starts = np.cumsum([0, *(len(self.rows[place]) for place in block)])
+            for place, start, end in zip(block, starts, starts[1:], strict=False):
+                found[rows[start:end], place] = change[start:end]
+        return found
+
+    def _errors(self, predicted: np.ndarray, rows: np.ndarray) -> np.ndarray:
+        error = np.log(predicted / self.measured[rows]) / NOISE * self.weights[rows]
+        return np.asarray(np.sign(error) * np.sqrt(2.0 * (np.sqrt(1.0 + error * error) - 1.0)))
+
+    def _blocks(self) -> Iterator[list[int]]:
+        """Yield constants whose rows fit into one evaluation."""
+        block: list[int] = []
+        for place, rows in enumerate(self.rows):
+            if block and sum(len(self.rows[one]) for one in block) + len(rows) > _ROWS_AT_ONCE:
+                yield block
+                block = []
+            block.append(place)
+        yield block
+
+    def _moved(self, x: np.ndarray, place: int) -> dict[str, np.ndarray]:
+        """Return the constants of the rows that one of them concerns, after a small step of it."""
+        point = x.copy()
+        point[place] += _DIFFERENCE
+        rows, count = self.rows[place], len(self.measured)
+        constants = vars(self.constants(point))
+        return {name: np.broadcast_to(value, count)[rows] for name, value in constants.items()}
 
     def constants(self, x: np.ndarray) -> Constants:
         values: dict[str, Any] = {}

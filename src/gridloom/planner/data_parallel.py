@@ -80,9 +80,10 @@ def accumulate_s(cases: Cases, constants: Constants, weights: Held) -> Column:
 def exchange_s(cases: Cases, constants: Constants, weights: Held, room: Room) -> Column:
     """Return the exposed seconds of averaging gradients and of gathering sharded parameters.
 
-    Without ZeRO gradients are all-reduced once a step; ZeRO 1 and 2 reduce-scatter them and gather
-    parameters once; ZeRO-3 gathers twice and reduces once a micro-batch (Rajbhandari et al., 2020,
-    section 7). A hybrid shard gathers inside its group and all-reduces across.
+    Without ZeRO gradients are all-reduced once a step; ZeRO-1 reduce-scatters them and gathers
+    parameters once; ZeRO-2, which keeps no more than its shard, scatters once a micro-batch; ZeRO-3
+    gathers twice as well (Rajbhandari et al., 2020, section 7). A hybrid shard gathers inside
+    its group and all-reduces across.
     """
     plan = cases.plan
     width = np.where(plan.weight_bits == 32, 4.0, 2.0)
@@ -99,11 +100,12 @@ def exchange_s(cases: Cases, constants: Constants, weights: Held, room: Room) ->
     inside = np.where(hybrid, shard * summed / width, scatter + stall)
     reduce = np.where(unsharded, 2.0 * scatter, inside) + across
     gathered = np.where(unsharded, 0.0, np.where(zero3, 2.0 * turns, 1.0) * gather)
-    reduced = turns * reduce
+    scatters = np.where(plan.zero >= 2, room.micro_batches, 1.0)
+    reduced = scatters * reduce
     # ZeRO-3 gathers half of its parameters in the backward, beside the reduction.
     late = np.where(zero3, 0.5 * gathered, 0.0)
     first = _exposed(constants, gathered - late, turns * room.forward, plan.overlap_parameters)
-    second = _exposed(constants, reduced + late, turns * room.backward, plan.overlap_gradients)
+    second = _exposed(constants, reduced + late, scatters * room.backward, plan.overlap_gradients)
     return first + second
 
 

@@ -8,6 +8,10 @@ import numpy as np
 from gridloom.planner.cases import Cases, Column
 from gridloom.planner.communication import all_to_all_s, hop_s, ring_s
 from gridloom.planner.constants import Constants
+from gridloom.planner.products import rates
+
+_MERGED_BYTES = 12.0
+"""Of a number of the output: the sum so far is read and written in fp32, and what is added read."""
 
 
 def tokens(cases: Cases) -> Column:
@@ -41,7 +45,9 @@ def context_s(cases: Cases, constants: Constants, attention: Column) -> tuple[Co
     """Return the exchange of keys and values over the context ranks: exposed, and hidden.
 
     Ring attention (Liu et al., 2023): blocks go around behind attention itself, once in the
-    forward, and with their gradients in the backward.
+    forward, and with their gradients in the backward; latent attention's keys and values go around
+    as heads, expanded. What a block adds is merged into the output so far, in fp32, which is read
+    and written for each block but the first; the backward sums gradients likewise.
 
     Args:
         cases: What is to be predicted.
@@ -51,13 +57,16 @@ def context_s(cases: Cases, constants: Constants, attention: Column) -> tuple[Co
     plan, model = cases.plan, cases.model
     if not np.any(plan.context > 1):
         return 0.0, 0.0
+    heads = model.heads / plan.tensor
     plain = 2.0 * np.maximum(model.kv_heads / plan.tensor, 1.0) * model.head_size
-    width = np.where(model.latent == 1, model.kv_rank + model.rope_size, plain)
-    whole = 2.0 * tokens(cases) * width * plan.context
+    expanded = heads * (model.nope_size + model.rope_size + model.value_size)
+    whole = 2.0 * tokens(cases) * np.where(model.latent == 1, expanded, plain) * plan.context
     moved = 3.0 * ring_s(cases, constants, plan.context, plan.tensor, whole)
     room = constants.data_hidden * attention
     exposed = np.maximum(moved - room, moved * constants.data_interference)
-    return exposed, moved - exposed
+    output = np.where(model.latent == 1, model.value_size, model.head_size)
+    merged = 2.0 * (plan.context - 1.0) * tokens(cases) * heads * output * _MERGED_BYTES
+    return exposed + merged / rates(cases, constants).memory, moved - exposed
 
 
 def expert_s(cases: Cases, constants: Constants) -> Column:

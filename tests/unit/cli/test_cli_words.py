@@ -141,8 +141,12 @@ printf '%s\n' "${{COMPREPLY[@]}}"
     assert {"status", "stop"} <= {word.strip() for word in done.stdout.split()}, done.stderr
 
 
-def test_the_reader_may_go_away_at_any_time(home: Path) -> None:
-    command = f"{sys.executable} -m gridloom.cli.main schema job | head -1"
+@pytest.mark.parametrize(
+    "words",
+    ["schema job", "plan --model llama-2-7b --grid h100:8 --global-batch 64 --seq 4096"],
+)
+def test_the_reader_may_go_away_at_any_time(words: str, home: Path) -> None:
+    command = f"{sys.executable} -m gridloom.cli.main {words} | head -1"
     done = subprocess.run(
         ["bash", "-o", "pipefail", "-c", command],
         capture_output=True,

@@ -19,6 +19,7 @@ from gridloom.planner.exchange import (
     tensor_s,
     tokens,
 )
+from gridloom.planner.products import rates
 
 CONSTANTS = Constants(
     scaleup_share=0.5,
@@ -105,11 +106,17 @@ def test_switches_that_reduce_do_not_help_where_no_all_reduce_is() -> None:
 # --- context ranks
 
 
-def ring(cases: Cases) -> float:
-    """Return the exchange with nothing to hide it."""
+def merged(heads: float, context: int, size: int = 128) -> float:
+    """Return the seconds of merging blocks: forward and backward, each block but the first."""
+    numbers = 2 * (context - 1) * (4096 / context) * heads * size
+    return numbers * 12 / float(rates(case(), CONSTANTS).memory)
+
+
+def ring(cases: Cases, heads: float = 32) -> float:
+    """Return the exchange with nothing to hide it, beside merging blocks of ``heads``."""
     exposed, hidden = context_s(cases, CONSTANTS, 0.0)
     assert float(hidden) == 0.0
-    return float(exposed)
+    return float(exposed) - merged(heads, int(cases.plan.context))
 
 
 def ring_of_keys(width: int, context: int, stride: int) -> float:
@@ -127,25 +134,35 @@ def test_keys_and_values_go_around_three_times() -> None:
 
 
 def test_tensor_ranks_share_the_key_heads_and_stand_between() -> None:
-    found = ring(case(context=4, tensor=4))
+    found = ring(case(context=4, tensor=4), 8)
     assert found == pytest.approx(ring_of_keys(2 * 2 * 128, 4, 4))
     # One head at least: 16 tensor ranks share 8 key heads.
-    found = ring(case(context=4, tensor=16))
+    found = ring(case(context=4, tensor=16), 2)
     assert found == pytest.approx(ring_of_keys(2 * 128, 4, 16))
 
 
-def test_a_latent_is_what_goes_around() -> None:
+def test_latent_attention_sends_heads_expanded() -> None:
     found = ring(case(LATENT, context=4))
-    assert found == pytest.approx(ring_of_keys(512 + 64, 4, 1))
+    assert found == pytest.approx(ring_of_keys(32 * (128 + 64 + 128), 4, 1))
+
+
+def test_merging_costs_more_the_more_blocks_there_are() -> None:
+    quick = replace(CONSTANTS, scaleup_share=1e9, scaleup_latency_s=0.0)
+    cases = [case(context=context) for context in (2, 4, 8)]
+    costs = [float(context_s(one, quick, 0.0)[0]) for one in cases]
+    # 2 x 3 of 4 blocks of 1024 tokens, 32 heads of 128, 12 bytes a number
+    by_hand = 2 * 3 * 1024 * 32 * 128 * 12 / float(rates(case(), CONSTANTS).memory)
+    assert costs[1] == pytest.approx(by_hand)
+    assert costs == sorted(costs)
 
 
 def test_attention_hides_the_ring() -> None:
     moved = ring(case(context=4))
     exposed, hidden = context_s(case(context=4), CONSTANTS, moved)
-    assert float(exposed) == pytest.approx(moved / 2)
+    assert float(exposed) - merged(32, 4) == pytest.approx(moved / 2)
     assert float(hidden) == pytest.approx(moved / 2)
     exposed, hidden = context_s(case(context=4), CONSTANTS, 10 * moved)
-    assert float(exposed) == pytest.approx(0.1 * moved)
+    assert float(exposed) - merged(32, 4) == pytest.approx(0.1 * moved)
     assert float(hidden) == pytest.approx(0.9 * moved)
 
 

@@ -34,8 +34,7 @@ def show_evaluation(runs: Path, *, leave_out: str, constants: Path | None, as_js
     scored = [run for run in read.runs if evaluate.scored(run)]
     if leave_out:
         judged, predict, how = _without(read, scored, leave_out, runs)
-        report = evaluate.evaluate(judged, predict)
-        fallback: list[str] = []
+        report = evaluate.evaluate(judged, predict, _measured_once(scored, leave_out))
     else:
         calibration = read_calibration(constants) if constants else SHIPPED
         families = {run.accelerator.family for run in read.runs}
@@ -113,6 +112,8 @@ def report_as_json(report: Report) -> dict[str, Any]:
             for kind, parts in report.by.items()
         },
         "families_without_constants": list(report.fallback),
+        "step_time_own_constants": _errors(report.apart(fallback=False)),
+        "step_time_shared_constants": _errors(report.apart(fallback=True)),
         "rows_detail": [_detail(detail) for detail in report.details],
     }
 
@@ -175,6 +176,15 @@ def _without(
     return judged, lambda runs: predicted_s(fitted, runs), how
 
 
+def _measured_once(scored: Sequence[Run], leave_out: str) -> list[str]:
+    """Return the families that nothing is known of once their one group is left out."""
+    groups: dict[str, set[str]] = {}
+    for run in scored:
+        groups.setdefault(run.accelerator.family, set()).add(run.group)
+    left_out = {leave_out} if leave_out != GROUP else {run.group for run in scored}
+    return [family for family, found in groups.items() if len(found) == 1 and found <= left_out]
+
+
 def _cross_validated(runs: Sequence[Run]) -> Any:
     predicted = np.zeros(len(runs))
     groups = len({run.group for run in runs})
@@ -233,7 +243,12 @@ def _show(report: Report, how: str, name: str) -> None:
             )
         )
     if report.fallback:
-        text = f"{', '.join(report.fallback)}: judged by what all families share"
+        own, shared = report.apart(fallback=False), report.apart(fallback=True)
+        text = (
+            f"{', '.join(report.fallback)}: judged by what all families share, mean error"
+            f" {shared.mean:.1%} over {shared.rows} rows; {own.mean:.1%}, median {own.median:.1%}"
+            f" over the {own.rows} others"
+        )
         facts.append(("no constants of", text))
     out.print(pairs(facts))
     for kind in ("source", "accelerator"):

@@ -131,6 +131,17 @@ class Report:
     fallback: tuple[str, ...] = ()
     by: dict[str, dict[str, Errors]] = field(default_factory=dict)
 
+    def apart(self, *, fallback: bool) -> Errors:
+        """Return the errors of families that stand on the constants of all, or of the others."""
+        return errors(
+            [
+                detail
+                for detail in self.details
+                if scored(detail.run)
+                and (detail.run.accelerator.family in self.fallback) == fallback
+            ]
+        )
+
     @property
     def rank_correlation(self) -> float:
         """Mean of the rankings' correlations, each counted by its plans; 0 without rankings."""

@@ -233,6 +233,26 @@ def table(path: Path, factors: dict[str, float]) -> Path:
 
 
 @pytest.mark.slow
+def test_accelerators_of_one_group_are_judged_apart_when_it_is_left_out(
+    call: Call, tmp_path: Path
+) -> None:
+    runs = table(tmp_path / "runs.csv", {"one": 1.0, "two": 1.1, "three": 1.0})
+    text = runs.read_text()
+    head, *lines = text.splitlines()
+    lines = [
+        line.replace("A100-SXM-80", "MI300X") if line.startswith("three") else line
+        for line in lines
+    ]
+    runs.write_text("\n".join([head, *lines]) + "\n")
+    found = told(call, "evaluate", str(runs), "--leave-out", "group")
+    assert found["families_without_constants"] == ["mi300"]
+    assert found["step_time_own_constants"]["rows"] == 8
+    assert found["step_time_shared_constants"]["rows"] == 4
+    shown = call("plan", "evaluate", str(runs), "--leave-out", "three").out
+    assert "mi300: judged by what all families share" in " ".join(shown.split())
+
+
+@pytest.mark.slow
 def test_calibration_learns_what_evaluation_then_confirms(call: Call, tmp_path: Path) -> None:
     runs = table(tmp_path / "runs.csv", {"one": 1.3, "two": 1.3})
     constants = tmp_path / "constants.json"

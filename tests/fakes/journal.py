@@ -60,7 +60,8 @@ class MemoryJournal:
         action: Any = AnyAction
         return [(number, decode(body, action)) for number, body in self._outbox.items()]
 
-    def done(self, action_ids: Sequence[int]) -> None:
+    def done(self, action_ids: Sequence[int], events: Sequence[AnyEvent] = ()) -> None:
+        self.post(events)
         for number in action_ids:
             self._outbox.pop(number, None)
 
@@ -100,6 +101,6 @@ class MortalJournal:
         self._wire.step()
         self._journal.append(record, letters, snapshot)
 
-    def done(self, action_ids: Sequence[int]) -> None:
+    def done(self, action_ids: Sequence[int], events: Sequence[AnyEvent] = ()) -> None:
         self._wire.step()
-        self._journal.done(action_ids)
+        self._journal.done(action_ids, events)

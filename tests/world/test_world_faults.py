@@ -216,6 +216,21 @@ def test_a_crash_between_any_two_calls_loses_nothing(quick_dir: Path, part: int)
         check_story(stage)
 
 
+@pytest.mark.parametrize("domain", ["a/n", "b/n"])
+def test_a_refusal_is_not_handed_in_while_its_start_is_carried_out_again(
+    quick_dir: Path, domain: str
+) -> None:
+    # A site refuses, the control plane dies, and the next one's try succeeds: whichever call dies,
+    # the task that runs is not taken for one that was refused.
+    for call in range(1, 21):
+        stage = stage_of(
+            [Fault("cut", 0.0, domain, 0.5)], quick_dir / str(call), wire=Tripwire(call)
+        )
+        stage.submit("j-1", "j-2", spec=job_spec(max_restarts=2))
+        stage.run(200)
+        stage.check_end()
+
+
 DOMAINS = st.sampled_from(["a/n", "b/n"])
 TIMES = st.floats(0.0, 20.0).map(lambda at_s: round(at_s, 2))
 FAULTS = st.lists(

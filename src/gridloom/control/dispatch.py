@@ -68,10 +68,10 @@ class Dispatch:
                 if not isinstance(action, RenewLease):  # the next renewal makes up for this one
                     continue
             done.append(action_id)
-        if facts:  # before they are noted as done: a crash in between repeats, and loses nothing
-            self._journal.post(facts)
+        # Together: a start that was refused, and is carried out again after a crash because nobody
+        # noted it as done, may succeed - while the refusal says that nothing runs.
         if done:
-            self._journal.done(done)
+            self._journal.done(done, facts)
 
     def observe(self, state: State) -> list[AnyEvent]:
         """Return what the drivers saw of all live tasks."""

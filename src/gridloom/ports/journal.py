@@ -88,6 +88,6 @@ class Journal(Protocol):
         """Return actions that were not carried out yet, with their numbers, oldest first."""
         ...
 
-    def done(self, action_ids: Sequence[int]) -> None:
-        """Note that these actions were carried out."""
+    def done(self, action_ids: Sequence[int], events: Sequence[AnyEvent] = ()) -> None:
+        """Note that these actions were carried out, and hand in what came of them, together."""
         ...

@@ -97,12 +97,10 @@ class SqlJournal:
 
     def post(self, events: Sequence[AnyEvent]) -> None:
         """Hand in facts from outside the control loop."""
-        rows = [{"body": encode(fact)} for fact in events]
         self._letters = None
         with self._trouble(), self._engine.begin() as connection:
             connection.exec_driver_sql("PRAGMA synchronous=FULL")
-            if rows:
-                connection.execute(insert(_LETTERS), rows)
+            _post(connection, events)
 
     def letters(self) -> list[Letter]:
         """Return the facts that no record contains yet."""
@@ -168,13 +166,16 @@ class SqlJournal:
             rows = connection.execute(query.order_by(_OUTBOX.c.action_id)).all()
             return [(row[0], _decode(row[1], AnyAction)) for row in rows]
 
-    def done(self, action_ids: Sequence[int]) -> None:
-        """Note that these actions were carried out."""
+    def done(self, action_ids: Sequence[int], events: Sequence[AnyEvent] = ()) -> None:
+        """Note that these actions were carried out, and hand in what came of them, together."""
         gone = delete(_OUTBOX).where(_OUTBOX.c.action_id == bindparam("gone"))
         rows = [{"gone": action_id} for action_id in action_ids]
+        if events:
+            self._letters = None
         with self._trouble(), self._engine.begin() as connection:
-            # Not worth waiting for: what was done twice has done no harm
-            connection.exec_driver_sql("PRAGMA synchronous=NORMAL")
+            # Not worth waiting for without facts: what was done twice has done no harm
+            connection.exec_driver_sql(f"PRAGMA synchronous={'FULL' if events else 'NORMAL'}")
+            _post(connection, events)
             if rows:
                 connection.execute(gone, rows)
 
@@ -208,6 +209,12 @@ class SqlJournal:
             raise SiteError(
                 f"{self._path}: damaged, or written by another version of gridloom: {error}"
             ) from error
+
+
+def _post(connection: Connection, events: Sequence[AnyEvent]) -> None:
+    rows = [{"body": encode(fact)} for fact in events]
+    if rows:
+        connection.execute(insert(_LETTERS), rows)
 
 
 def _set_pragmas(connection: Any, _record: object) -> None:

@@ -90,6 +90,15 @@ def test_an_action_leaves_the_outbox_when_it_was_carried_out(journal: SqlJournal
     assert journal.outbox() == []
 
 
+def test_what_came_of_an_action_is_handed_in_as_it_leaves_the_outbox(journal: SqlJournal) -> None:
+    journal.append(record(1, CLOSE, RENEW), [], None)
+    assert journal.letters() == []
+    fact = CancelRequested(job_id="j-1")
+    journal.done([1], [fact])
+    assert journal.outbox() == [(2, RENEW)]
+    assert [letter.event for letter in journal.letters()] == [fact]
+
+
 def test_the_number_of_an_action_never_names_another(journal: SqlJournal) -> None:
     """Or a stale writer that notes what it carried out would strike off what nobody did."""
     journal.append(record(1, CLOSE), [], None)

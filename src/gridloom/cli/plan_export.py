@@ -65,6 +65,7 @@ class Export:
         best: It is the best plan of all.
         slower: Its time over that of the best plan of all, less 1.
         refused: What the framework cannot do of the best plan; empty when nothing was in its way.
+        changed: Switches in which the plan gave way to the framework.
     """
 
     text: str
@@ -73,6 +74,7 @@ class Export:
     best: bool = True
     slower: float = 0.0
     refused: str = ""
+    changed: tuple[str, ...] = ()
 
 
 def show_export(
@@ -104,10 +106,17 @@ def show_export(
     if out is None:
         print(made.text, end="")
     if not made.best:
-        why = f" ({made.refused})" if made.refused else ""
-        slower = f"{made.slower:.1%} slower" if made.slower >= 0.0005 else "as fast"
-        say(f"{to} cannot run the best plan{why}; this one is {slower}", stderr=True)
+        say(_compromise(made, to), stderr=True)
     return 0
+
+
+def _compromise(made: Export, to: Framework) -> str:
+    """Return what a framework could not do of the best plan, in a sentence."""
+    slower = f"{made.slower:.1%} slower" if made.slower >= 0.0005 else "as fast"
+    if made.place == 1:
+        return f"{to} runs the best plan but for {', '.join(made.changed)}; it is {slower}"
+    why = f" ({made.refused})" if made.refused else ""
+    return f"{to} cannot run the best plan{why}; this one is {slower}"
 
 
 def _stated(asked: Asked, aims: Aims, terms: Terms, to: Framework, text: str) -> Export:
@@ -168,6 +177,7 @@ def _best(asked: Asked, aims: Aims, terms: Terms, to: Framework) -> Export:
                 place=place if not narrower else 0,
                 best=place == 1 and plan == ranked.plan and not narrower,
                 refused=refusal.problems[0].sentence() if refusal else "",
+                changed=tuple(n for n in _SIDE if getattr(plan, n) != getattr(ranked.plan, n)),
                 slower=max(0.0, step_s / batch / (best.step_s / best.global_batch) - 1.0),
             )
     problems = refusal.problems if refusal else (Problem("no plan was found"),)

@@ -174,10 +174,18 @@ def test_what_nobody_stated_gives_way_to_the_framework(call: Call) -> None:
 
 def test_a_plan_that_is_not_the_best_says_so(call: Call) -> None:
     words = ("-m", "llama3.1-405b", "--global-batch", "512", "--seq", "8192", "-g", "h100:512")
+    answer = call("plan", "export", "--to", "accelerate", *words)
+    assert answer.code == 0
+    assert "accelerate cannot run the best plan (" in answer.err
+    assert "% slower" in answer.err
+
+
+def test_a_best_plan_that_gives_way_says_in_what(call: Call) -> None:
+    words = ("-m", "llama3.1-405b", "--global-batch", "512", "--seq", "8192", "-g", "h100:512")
     answer = call("plan", "export", "--to", "deepspeed", *words)
     assert answer.code == 0
-    assert "cannot run the best plan (zero: DeepSpeed's pipeline" in answer.err
-    assert "% slower" in answer.err
+    assert "deepspeed runs the best plan but for " in answer.err
+    assert "overlap_parameters" in answer.err
     json.loads(answer.out)
 
 

@@ -121,7 +121,9 @@ def test_what_was_not_compared_may_be_better() -> None:
 
 def test_what_takes_as_long_is_not_told_as_1_times_the_time() -> None:
     best = search(SPACE, COSTS, Goal(top=1)).plans[0]
-    verdict = asked(tp=best.plan.tensor, pp=best.plan.pipeline, zero=2)
+    # What is computed again of fused attention is next to nothing beside a training step of a day.
+    nearly = replace(COSTS, step_s=lambda cases: 86_400.0 + COSTS.step_s(cases))
+    verdict = why_not(SPACE, {"tp": best.plan.tensor, "zero": 2}, nearly, Goal())
     assert 1 - 1e-9 < verdict.ratio < 1.0005
     assert "takes about the same time as the best of all" in verdict.sentence
 

@@ -104,5 +104,8 @@ def test_ctrl_c_is_quiet_from_the_first_moment(home: Path, verb: str, after_s: f
     SystemClock().sleep(after_s)
     process.send_signal(signal.SIGINT)
     _, err = process.communicate(timeout=60)
+    if process.returncode == -signal.SIGINT:  # it came between the line above and our first one
+        assert "gridloom" not in err
+        return
     assert process.returncode in (0, 130)
     assert err in ("", "no jobs under way; --all lists more\n")

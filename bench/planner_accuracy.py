@@ -19,8 +19,7 @@ from pathlib import Path
 
 import numpy as np
 
-from gridloom.planner.calibrate import fit
-from gridloom.planner.calibration import predicted_s
+from gridloom.planner.calibrate import left_out
 from gridloom.planner.evaluate import Errors, Report, by_calibration, evaluate, scored
 from gridloom.planner.models.parameters import count_parameters
 from gridloom.planner.published import Run, Unexpressed
@@ -56,15 +55,9 @@ def _left_out(runs: list[Run]) -> np.ndarray:
     without = np.zeros(len(runs))
     with ProcessPoolExecutor() as pool:
         groups = sorted({run.group for run in runs})
-        for index, predicted in pool.map(partial(_group_left_out, runs), groups):
+        for index, predicted in pool.map(partial(left_out, runs), groups):
             without[index] = predicted
     return without
-
-
-def _group_left_out(runs: list[Run], group: str) -> tuple[list[int], np.ndarray]:
-    index = [place for place, run in enumerate(runs) if run.group == group]
-    rest = [run for run in runs if run.group != group]
-    return index, predicted_s(fit(rest), [runs[place] for place in index])
 
 
 def _sizes(runs: Sequence[Run], predicted: np.ndarray) -> np.ndarray:

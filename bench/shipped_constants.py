@@ -13,8 +13,8 @@ from pathlib import Path
 
 import numpy as np
 
-from gridloom.planner.calibrate import fit, with_errors
-from gridloom.planner.calibration import Calibration, predicted_s
+from gridloom.planner.calibrate import fit, left_out, with_errors
+from gridloom.planner.calibration import Calibration
 from gridloom.planner.evaluate import scored
 from gridloom.planner.published import Run
 from gridloom.planner.published_table import read_table
@@ -32,7 +32,7 @@ def main(paths: list[str]) -> None:
     groups = sorted({run.group for run in runs})
     without = np.zeros(len(runs))
     with ProcessPoolExecutor() as pool:
-        for index, predicted in pool.map(partial(_left_out, runs), groups):
+        for index, predicted in pool.map(partial(left_out, runs), groups):
             without[index] = predicted
     calibration = with_errors(fit(runs), runs, without)
     note = f"{len(runs)} published runs of {len(groups)} groups"
@@ -45,12 +45,6 @@ def _read(path: Path) -> list[Run]:
     with path.open(newline="") as lines:
         rows = read_table(list(csv.DictReader(lines)))
     return [row for row in rows if isinstance(row, Run) and scored(row)]
-
-
-def _left_out(runs: list[Run], group: str) -> tuple[list[int], np.ndarray]:
-    index = [place for place, run in enumerate(runs) if run.group == group]
-    rest = [run for run in runs if run.group != group]
-    return index, predicted_s(fit(rest), [runs[place] for place in index])
 
 
 def _module(calibration: Calibration, note: str) -> str:

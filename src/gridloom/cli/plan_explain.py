@@ -14,7 +14,7 @@ from gridloom.cli.plan_words import (
     money,
     short_seconds,
 )
-from gridloom.planner import exchange
+from gridloom.planner import activations, exchange
 from gridloom.planner.cases import Cases
 from gridloom.planner.constants import Constants
 from gridloom.planner.data_parallel import held
@@ -65,7 +65,7 @@ def _cut_lines(cases: Cases) -> Iterator[Line]:
     yield (
         "tokens",
         f"{micro} x {int(cases.sequence):,} / context {plan.context} ="
-        f" {int(exchange.tokens(cases)):,} a rank and micro-batch",
+        f" {int(activations.tokens(cases)):,} a rank and micro-batch",
     )
     layers = int(stage_layers(cases))
     yield (
@@ -96,7 +96,7 @@ def _step_lines(cases: Cases, constants: Constants, steps: dict[str, float]) -> 
         yield "recompute", f"{work}, {what} again = {short_seconds(steps['recompute'])}"
     yield (
         "logits and loss",
-        f"{turns:,} micro-batches x {int(exchange.tokens(cases)):,} tokens x"
+        f"{turns:,} micro-batches x {int(activations.tokens(cases)):,} tokens x"
         f" {int(cases.model.vocabulary):,} rows / tensor {plan.tensor}, as far as the last stage is"
         f" the longest = {short_seconds(steps['logits'])}",
     )

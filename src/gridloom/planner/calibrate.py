@@ -72,9 +72,14 @@ def fit(runs: Sequence[Run], known: Calibration | None = None) -> Calibration:
 def cross_validated(runs: Sequence[Run]) -> Iterator[tuple[str, list[int], np.ndarray]]:
     """Yield each group, its runs' indices and their step times predicted without that group."""
     for group in sorted({run.group for run in runs}):
-        out = [index for index, run in enumerate(runs) if run.group == group]
-        rest = [run for run in runs if run.group != group]
-        yield group, out, predicted_s(fit(rest), [runs[index] for index in out])
+        yield group, *left_out(runs, group)
+
+
+def left_out(runs: Sequence[Run], group: str) -> tuple[list[int], np.ndarray]:
+    """Return the indices of a group's runs, and their step times predicted by the other runs."""
+    out = [index for index, run in enumerate(runs) if run.group == group]
+    rest = [run for run in runs if run.group != group]
+    return out, predicted_s(fit(rest), [runs[index] for index in out])
 
 
 def with_errors(calibration: Calibration, runs: Sequence[Run], without: np.ndarray) -> Calibration:

@@ -6,11 +6,10 @@ from dataclasses import fields
 import msgspec
 import numpy as np
 
-from gridloom.planner.cases import Cases, model_columns, plan_columns, stack
+from gridloom.planner.cases import Cases, stack
 from gridloom.planner.constants import Constants
-from gridloom.planner.hardware import machine_columns
 from gridloom.planner.priors import PRIORS
-from gridloom.planner.published import Run
+from gridloom.planner.published import Run, case_of
 from gridloom.planner.step_time import step_time
 
 
@@ -45,18 +44,7 @@ class Calibration(msgspec.Struct, frozen=True, kw_only=True):
 
 def runs_as_cases(runs: Sequence[Run]) -> Cases:
     """Return ``runs`` as columns."""
-    return stack(
-        [
-            Cases(
-                model=model_columns(run.model),
-                plan=plan_columns(run.plan),
-                machine=machine_columns(run.accelerator, run.fabric),
-                sequence=run.sequence,
-                global_batch=run.global_batch,
-            )
-            for run in runs
-        ]
-    )
+    return stack([case_of(run) for run in runs])
 
 
 def predicted_s(calibration: Calibration, runs: Sequence[Run]) -> np.ndarray:

@@ -4,7 +4,7 @@ Every formula of the planner reads `Cases` and works on scalars and numpy arrays
 plan, a table of measured runs and a million candidates are computed by the same lines.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from typing import Any, TypeAlias, TypeVar
 
@@ -341,8 +341,3 @@ def plan_columns(plan: ParallelPlan) -> PlanColumns:
         dropout=int(plan.dropout),
         recompute_operators=int(plan.recompute == "operators"),
     )
-
-
-def column_length(values: Iterable[Column]) -> int:
-    """Return how many cases ``values`` describe: the longest column's length, 1 for numbers."""
-    return max((len(value) for value in values if np.ndim(value)), default=1)

@@ -119,9 +119,9 @@ def update_s(cases: Cases, constants: Constants, weights: Held) -> Column:
     """Return the seconds of the optimizer: its state is read and written once or more."""
     plan = cases.plan
     state = plan.moment_bytes + plan.master_bytes + 4.0
-    mine = _shard_of(cases, weights)
-    moved = mine * state * 2.0 * constants.update_passes / rates(cases, constants).memory
-    products = mine * plan.update_flops * cases.model.hidden / rates(cases, constants).products
+    mine, rate = _shard_of(cases, weights), rates(cases, constants)
+    moved = mine * state * 2.0 * constants.update_passes / rate.memory
+    products = mine * plan.update_flops * cases.model.hidden / rate.products
     return moved + products
 
 

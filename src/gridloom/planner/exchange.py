@@ -5,6 +5,7 @@ All of it is counted for one layer and one micro-batch, but for the hops between
 
 import numpy as np
 
+from gridloom.planner.activations import tokens
 from gridloom.planner.cases import Cases, Column
 from gridloom.planner.communication import all_to_all_s, hop_s, ring_s
 from gridloom.planner.constants import Constants
@@ -12,11 +13,6 @@ from gridloom.planner.products import rates
 
 _MERGED_BYTES = 12.0
 """Of a number of the output: the sum so far is read and written in fp32, and what is added read."""
-
-
-def tokens(cases: Cases) -> Column:
-    """Return the tokens of a micro-batch on one rank, before tensor ranks share them."""
-    return cases.plan.micro_batch * cases.sequence / cases.plan.context
 
 
 def stream_bytes(cases: Cases) -> Column:

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from gridloom.planner import activations
 from gridloom.planner.cases import Cases, Column
 from gridloom.planner.constants import Constants
 from gridloom.planner.products import Rates, forward_and_backward_s, product_s, rates
@@ -37,7 +38,7 @@ def layer_seconds(cases: Cases, constants: Constants, *, expert: bool) -> LayerS
     """Return the seconds of a layer with a dense feed-forward, or with one of experts."""
     plan = cases.plan
     rate = rates(cases, constants)
-    tokens = plan.micro_batch * cases.sequence / plan.context
+    tokens = activations.tokens(cases)
     projections = _projections(cases, rate, constants, tokens)
     feed = _experts if expert else _dense
     feed_forward, elements = feed(cases, rate, constants, tokens)
@@ -68,7 +69,7 @@ def logits_seconds(cases: Cases, constants: Constants) -> Column:
     """Return the seconds of output layer and loss of one micro-batch, forward and backward."""
     model, plan = cases.model, cases.plan
     rate = rates(cases, constants)
-    tokens = plan.micro_batch * cases.sequence / plan.context
+    tokens = activations.tokens(cases)
     width = model.vocabulary / plan.tensor
     # The output layer is not cast to 8 bits.
     flops = 6.0 * tokens * model.hidden * width

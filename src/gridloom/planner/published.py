@@ -162,18 +162,22 @@ def read_run(row: Row, assumed: Sequence[str] = ()) -> Run | Unexpressed:
     return run if cells.text("flash_attention") else _settled_attention(run)
 
 
-def _settled_attention(run: Run) -> Run:
-    """Return ``run`` with attention's core recomputed if it cannot fit else, attention unstated."""
-    if run.plan.flash_attention or run.plan.recompute != "none" or run.grade == "OOM":
-        return run
-    cases = Cases(
+def case_of(run: Run) -> Cases:
+    """Return ``run`` in numbers."""
+    return Cases(
         model=model_columns(run.model),
         plan=plan_columns(run.plan),
         machine=machine_columns(run.accelerator, run.fabric),
         sequence=run.sequence,
         global_batch=run.global_batch,
     )
-    if peak_bytes(cases) <= run.accelerator.memory_bytes:
+
+
+def _settled_attention(run: Run) -> Run:
+    """Return ``run`` with attention's core recomputed if it cannot fit else, attention unstated."""
+    if run.plan.flash_attention or run.plan.recompute != "none" or run.grade == "OOM":
+        return run
+    if peak_bytes(case_of(run)) <= run.accelerator.memory_bytes:
         return run
     plan = structs.replace(run.plan, recompute="selective")
     return replace(run, plan=plan, assumed=(*run.assumed, "attention=its core recomputed"))

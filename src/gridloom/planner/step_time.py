@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from gridloom.planner.activations import micro_batches
 from gridloom.planner.cases import Cases, Column
 from gridloom.planner.constants import Constants
 from gridloom.planner.data_parallel import (
@@ -99,7 +100,7 @@ def step_time(cases: Cases, constants: Constants) -> StepTime:
     model, plan = cases.model, cases.plan
     layers = stage_layers(cases)
     layer = _layer(cases, constants, layers)
-    micro_batches = np.maximum(np.ceil(cases.global_batch / (plan.data * plan.micro_batch)), 1.0)
+    turns = micro_batches(cases)
     logits = logits_seconds(cases, constants)
 
     mean_layers = model.layers / plan.pipeline
@@ -112,23 +113,23 @@ def step_time(cases: Cases, constants: Constants) -> StepTime:
     room = Room(
         forward=layers * (layer.forward + layer.again) * layer.spare,
         backward=layers * layer.backward * layer.spare,
-        micro_batches=micro_batches,
+        micro_batches=turns,
     )
-    work = micro_batches * layers
+    work = turns * layers
     parts = {
         "compute_s": work * (layer.forward + layer.backward)
-        + micro_batches * accumulate_s(cases, constants, weights),
+        + turns * accumulate_s(cases, constants, weights),
         "recompute_s": work * layer.again,
-        "logits_s": micro_batches * (longest - layers * layer.total),
+        "logits_s": turns * (longest - layers * layer.total),
         "tensor_s": work * layer.tensor,
         "context_s": work * layer.context,
         "expert_s": work * layer.expert,
-        "pipeline_s": micro_batches * pipeline_s(cases, constants),
+        "pipeline_s": turns * pipeline_s(cases, constants),
         "bubble_s": (plan.pipeline - 1) * mean_stage * waiting,
         "data_s": exchange_s(cases, constants, weights, room),
         "sites_s": between_sites_s(cases, weights),
         "update_s": update_s(cases, constants, weights),
-        "offload_s": offload_s(cases, weights, micro_batches),
+        "offload_s": offload_s(cases, weights, turns),
         "fixed_s": constants.step_fixed_s,
     }
     spread = plan.tensor * plan.pipeline * plan.context * plan.data / cases.machine.node

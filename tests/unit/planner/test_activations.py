@@ -4,33 +4,15 @@ import dataclasses
 from typing import Any
 
 import pytest
+from tests.unit.planner.memory_machine import MACHINE
 
 from gridloom.model.parallel import ParallelPlan
 from gridloom.model.transformer import Experts, LatentAttention, Transformer
 from gridloom.planner import activations
 from gridloom.planner.activations import LayerActivations
-from gridloom.planner.cases import Cases, MachineColumns, model_columns, plan_columns
+from gridloom.planner.cases import Cases, model_columns, plan_columns
 
 GIB = 2**30
-
-MACHINE = MachineColumns(
-    flops_32=1.0,
-    flops_16=1.0,
-    flops_8=1.0,
-    memory_bytes=80e9,
-    hbm_bytes_per_s=1.0,
-    node=8,
-    scaleup_bytes_per_s=1.0,
-    network_bytes_per_s=1.0,
-    leaf=0,
-    spine_share=1.0,
-    host_bytes_per_s=1.0,
-    sharp=0,
-    units=0,
-    sites=1,
-    wan_bytes_per_s=0.0,
-    wan_latency_s=0.0,
-)
 
 
 def gpt(layers: int, hidden: int, heads: int, **more: Any) -> Transformer:

@@ -14,7 +14,6 @@ from gridloom.planner.cases import (
     LOGIT_BYTES,
     Cases,
     PlanColumns,
-    column_length,
     model_columns,
     plan_columns,
     stack,
@@ -226,9 +225,3 @@ def test_taking_by_slice_and_mask_leaves_numbers_as_they_are() -> None:
     assert some.sequence == 2048
     masked = take(shared, shared.plan.tensor > 2)
     assert masked.plan.tensor.tolist() == [4, 8]
-
-
-def test_the_length_is_that_of_the_longest_column() -> None:
-    assert column_length([1, 2.0]) == 1
-    assert column_length([]) == 1
-    assert column_length([1.0, np.ones(3), np.float64(2)]) == 3

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from tests.unit.planner.step_cases import DENSE, LATENT, MIXTURE, case
 
+from gridloom.planner.activations import tokens
 from gridloom.planner.cases import Cases, stack
 from gridloom.planner.communication import all_to_all_s, hop_s, ring_s
 from gridloom.planner.constants import Constants
@@ -17,7 +18,6 @@ from gridloom.planner.exchange import (
     pipeline_s,
     stream_bytes,
     tensor_s,
-    tokens,
 )
 from gridloom.planner.products import rates
 

@@ -5,12 +5,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.unit.planner.memory_machine import MACHINE
 
 from gridloom.model.parallel import ParallelPlan
 from gridloom.model.transformer import Experts, Transformer
 from gridloom.planner.cases import (
     Cases,
-    MachineColumns,
     PlanColumns,
     model_columns,
     plan_columns,
@@ -29,25 +29,6 @@ from gridloom.planner.memory import (
 )
 from gridloom.planner.memory_constants import GATHERED_LAYERS
 from gridloom.planner.models.parameters import parameter_columns
-
-MACHINE = MachineColumns(
-    flops_32=1.0,
-    flops_16=1.0,
-    flops_8=1.0,
-    memory_bytes=80e9,
-    hbm_bytes_per_s=1.0,
-    node=8,
-    scaleup_bytes_per_s=1.0,
-    network_bytes_per_s=1.0,
-    leaf=0,
-    spine_share=1.0,
-    host_bytes_per_s=1.0,
-    sharp=0,
-    units=0,
-    sites=1,
-    wan_bytes_per_s=0.0,
-    wan_latency_s=0.0,
-)
 
 LLAMA_8B = Transformer(
     name="Llama-3.1-8B",

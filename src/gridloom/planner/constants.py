@@ -61,6 +61,8 @@ class Constants:
     """Times that 8-bit training reads or writes each operand to scale and cast it."""
     logit_passes: Column = 10.0
     """Times that the loss reads or writes the logits, forward and backward, in 16-bit words."""
+    logit_gain: Column = 1.0
+    """Rate of the output layer's product beside that of a layer's: it is one large one."""
     backward_passes: Column = 2.0
     """Element-wise traffic of the backward beside the forward's."""
     kernel_s: Column = 5e-6

@@ -74,7 +74,7 @@ def logits_seconds(cases: Cases, constants: Constants) -> Column:
     # The output layer is not cast to 8 bits.
     flops = 6.0 * tokens * model.hidden * width
     peak = np.where(plan.matrix_bits == 32, cases.machine.flops_32, cases.machine.flops_16)
-    product = flops / (peak * constants.matrix_share)
+    product = flops / (peak * constants.matrix_share * constants.logit_gain)
     passes = constants.logit_passes * np.where(plan.fused == 1, 1.0, constants.unfused_passes)
     return product + tokens * width * 2.0 * passes / rate.memory
 

@@ -20,6 +20,7 @@ from gridloom.planner.hardware import AcceleratorType, Fabric, machine_columns
 from gridloom.planner.memory import Counter, peak_bytes
 from gridloom.planner.models.parameters import count_parameters
 from gridloom.planner.models.presets import find_preset, matching
+from gridloom.planner.published_fabrics import fabric_of
 from gridloom.planner.published_programs import Program, program_of
 
 Row = Mapping[str, str]
@@ -299,9 +300,6 @@ def _plan(cells: _Reader, devices: int, program: Program, layers: int) -> tuple[
     precision = "bf16_pure" if program.name == "torchtune" else _precision(cells)
     recompute, recompute_layers = _recompute(cells, program, layers // pipeline)
     zero = int(cells.number("zero"))
-    shard = re.search(r"shard group (\d+)", cells.text("zero")) or re.search(
-        r"FSDP=(\d+)", cells.text("notes")
-    )
     plan = ParallelPlan(
         tensor=tensor,
         pipeline=pipeline,
@@ -313,7 +311,7 @@ def _plan(cells: _Reader, devices: int, program: Program, layers: int) -> tuple[
         virtual_stages=chunks,
         stage_layers=_stage_layers(program, pipeline, layers),
         zero=zero,  # type: ignore[arg-type]
-        shard=min(int(shard.group(1)), data * context) if shard else 0,
+        shard=min(_shard(cells, devices), data * context),
         gather_unit="tensor" if program.gather_by_tensor else "layer",
         micro_batch=micro,
         recompute=recompute,  # type: ignore[arg-type]
@@ -334,6 +332,21 @@ def _plan(cells: _Reader, devices: int, program: Program, layers: int) -> tuple[
     return plan, batch
 
 
+def _shard(cells: _Reader, devices: int) -> int:
+    """Return the ranks of a shard group as the row states them, or 0 for all of them.
+
+    MaxText's are a product of those in a domain and those across, said also for one other size of
+    a job: ``ici_FSDP 8 x dcn_FSDP 16 (32 at 256 GPUs)``.
+    """
+    notes = cells.text("notes")
+    across = re.search(r"ici_FSDP (\d+) x dcn_FSDP (\d+)(?: \((\d+) at (\d+) GPUs\))?", notes)
+    if across:
+        inside, usual, other, at = (int(number or 0) for number in across.groups())
+        return inside * (other if devices == at else usual)
+    stated = re.search(r"shard group (\d+)", cells.text("zero")) or re.search(r"FSDP=(\d+)", notes)
+    return int(stated.group(1)) if stated else 0
+
+
 def _micro_batch(batch: int, data: int, pipeline: int) -> int:
     """Return 1 in a pipeline, which lives on many micro-batches; else up to 4."""
     share = batch // data if batch else 1
@@ -351,9 +364,14 @@ def _virtual_stages(cells: _Reader, pipeline: int, layers: int) -> int:
 
 
 def _stage_layers(program: Program, pipeline: int, layers: int) -> tuple[int, ...]:
+    """Return the layers of each stage where the program's cut is not the even one."""
     if program.even_ends and pipeline > 2 and layers % pipeline and (layers + 2) % pipeline == 0:
         inner = (layers + 2) // pipeline
         return (inner - 1, *(inner,) * (pipeline - 2), inner - 1)
+    full = -(-layers // pipeline)
+    rest = layers - full * (pipeline - 1)
+    if program.full_first and 0 < rest < full:
+        return (*(full,) * (pipeline - 1), rest)
     return ()
 
 
@@ -415,24 +433,8 @@ def _gradient_bytes(program: Program, precision: str) -> int:
 
 
 def _fabric(cells: _Reader, accelerator: AcceleratorType) -> Fabric:
-    devices, nodes = cells.count("n_gpus"), cells.count("nodes")
-    node = -(-devices // nodes) if nodes > 1 and accelerator.node <= 16 else 0
-    text = cells.text("interconnect") + " " + cells.text("notes")
-    return Fabric(node=node, network_bytes_per_s=_network_bytes_per_s(text, node or 8))
-
-
-def _network_bytes_per_s(text: str, node: int) -> float:
-    """Return the bandwidth of one device to the network, from the words of the table."""
-    several = re.search(r"(\d+)x [\w-]* ?(\d+) Gb(?:/s)?[\w ]* per node", text)
-    if several:
-        return int(several.group(1)) * int(several.group(2)) / node * 1e9 / 8
-    whole = re.search(r"(\d+) Gb/s (?:per node|inter-node)", text)
-    if whole:
-        return int(whole.group(1)) / node * 1e9 / 8
-    each = re.search(r"(\d+) Gb/s (?:\w+ )?per GPU|HDR(200)|NDR(400)|8x(\d+) Gb/s", text)
-    if each:
-        return next(int(group) for group in each.groups() if group) * 1e9 / 8
-    return 0.0
+    words = {name: cells.text(name) for name in ("source", "interconnect", "notes")}
+    return fabric_of(words, cells.count("n_gpus"), cells.count("nodes"), accelerator)
 
 
 # --- what was measured

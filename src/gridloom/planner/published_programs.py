@@ -22,7 +22,7 @@ class Program:
         sequence_parallel: Tensor ranks share the tokens: ``never``, ``always``, or ``selective``
             when only attention is recomputed (Megatron-LM introduced both together).
         flash: It trains with fused attention on every device, said or not.
-        prefetch: ZeRO-3 gathers ahead, behind the products.
+        prefetch: What ZeRO exchanges runs behind the products: gradients, parameters ahead.
         loss: How it holds the logits.
         gradient_bytes: Of a summed gradient; 0 for the usual.
         reduce_bytes: Of a gradient on its way between data ranks; 0 for the usual.
@@ -32,6 +32,7 @@ class Program:
         gather_by_tensor: ZeRO-3 gathers parameter by parameter.
         blocking_launches: Its runs were made with ``CUDA_LAUNCH_BLOCKING``.
         even_ends: With two layers less than stages want, the first and last have one less each.
+        full_first: Stages are filled one after the other, and the last has what remains.
     """
 
     name: str
@@ -50,6 +51,7 @@ class Program:
     gather_by_tensor: bool = False
     blocking_launches: bool = False
     even_ends: bool = False
+    full_first: bool = False
 
 
 _MEGATRON = Program(name="Megatron-LM", fused=False, sequence_parallel="selective", loss="in_place")
@@ -59,10 +61,14 @@ PROGRAMS = (
         name="Megatron-DeepSpeed (bigscience)",
         words=r"bigscience",
         fused=False,
+        # DeepSpeed's pipeline exchanges when its last micro-batch is through (runtime/pipe/engine).
+        prefetch=False,
         gradient_bytes=6,
         dropout=True,
         blocking_launches=True,
         even_ends=True,
+        # Its chronicles-prequel.md: of 78 layers on 12 stages the last has 1 and the others have 7.
+        full_first=True,
     ),
     replace(
         _MEGATRON,

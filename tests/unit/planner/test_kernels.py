@@ -319,6 +319,21 @@ def test_logits(plan: dict[str, Any], peak: float, passes: float, tensor: int) -
     assert found == pytest.approx(expected)
 
 
+def test_a_gain_makes_the_output_layers_product_faster_not_its_loss() -> None:
+    plain, quick = Constants(logit_passes=0.0), Constants(logit_passes=0.0, logit_gain=1.25)
+    assert float(logits_seconds(case(), plain)) == pytest.approx(
+        1.25 * float(logits_seconds(case(), quick))
+    )
+    lossy = replace(plain, logit_passes=8.0)
+    loss = float(logits_seconds(case(), lossy)) - float(logits_seconds(case(), plain))
+    gained = replace(lossy, logit_gain=1.25)
+    assert float(logits_seconds(case(), gained)) - float(
+        logits_seconds(case(), quick)
+    ) == pytest.approx(loss)
+    for constants in (plain, quick):  # no layer knows of it
+        assert float(seconds(case(), constants).forward) == float(seconds(case(), plain).forward)
+
+
 # --- tables
 
 

@@ -203,9 +203,23 @@ def test_bigscience_spares_its_first_and_last_stage_a_layer() -> None:
     cells = {"source": "bigscience", "pp": "4", "dp": "8"}
     assert run(layers="30", **cells).plan.stage_layers == (7, 8, 8, 7)
     assert run(layers="32", **cells).plan.stage_layers == ()
-    assert run(layers="31", **cells).plan.stage_layers == ()
     assert run(layers="30", pp="4", dp="8").plan.stage_layers == ()
-    assert run(layers="31", source="bigscience").plan.stage_layers == ()
+
+
+def test_bigscience_fills_its_stages_one_after_the_other() -> None:
+    cells = {"source": "bigscience", "n_gpus": "384", "nodes": "48", "dp": "8"}
+    found = run(layers="78", pp="12", **cells).plan.stage_layers
+    assert found == (*(7,) * 11, 1)  # chronicles-prequel.md, "Re-do"
+    assert run(layers="31", source="bigscience").plan.stage_layers == (16, 15)
+    # Eleven stages of four would hold more than there are.
+    assert run(layers="38", pp="12", **cells).plan.stage_layers == ()
+    assert run(layers="78", pp="12", **cells | {"source": "a paper"}).plan.stage_layers == ()
+
+
+def test_bigscience_exchanges_after_the_last_micro_batch() -> None:
+    plans = [run(source=source, zero="1").plan for source in ("bigscience", "a paper")]
+    assert [plan.overlap_gradients for plan in plans] == [False, True]
+    assert [plan.overlap_parameters for plan in plans] == [False, True]
 
 
 @pytest.mark.parametrize(
@@ -328,6 +342,19 @@ def test_kernels_of_the_devices_generation(source: str, gpu: str, native: bool) 
 def test_shards(cells: dict[str, str], zero: int, shard: int) -> None:
     plan = run(**cells).plan
     assert (plan.zero, plan.shard) == (zero, shard)
+
+
+@pytest.mark.parametrize(
+    ("devices", "shard"), [("64", 64), ("128", 128), ("256", 256), ("512", 128)]
+)
+def test_maxtexts_shards_are_a_product_said_for_two_sizes_of_a_job(
+    devices: str, shard: int
+) -> None:
+    notes = "MaxText; ici_FSDP 8 x dcn_FSDP 16 (32 at 256 GPUs), rest DP"
+    cells = {"zero": "3", "tp": "1", "pp": "1", "n_gpus": devices, "dp": devices}
+    assert run(notes=notes, **cells).plan.shard == shard
+    plain = notes.replace(" (32 at 256 GPUs)", "")
+    assert run(notes=plain, **cells).plan.shard == min(int(devices), 128)
 
 
 @pytest.mark.parametrize(

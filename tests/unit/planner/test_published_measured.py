@@ -29,7 +29,8 @@ def test_devices_of_a_node(cells: dict[str, str], node: int) -> None:
         ("", 0.0),
         ("InfiniBand", 0.0),
         ("8x HDR 200 Gb/s per node", 25.0),
-        ("4x OPA 100 Gb per node", 6.25),
+        ("4x OPA 100 Gb per node", 0.58 * 6.25),
+        ("NVLink3 in node, 4x Omni-Path 100 Gb/s per node", 0.58 * 6.25),
         ("800 Gb/s per node", 12.5),
         ("100 Gb/s inter-node", 1.5625),
         ("400 Gb/s per GPU", 50.0),
@@ -44,6 +45,25 @@ def test_words_for_a_network(interconnect: str, gigabytes_per_s: float) -> None:
     assert found == pytest.approx(gigabytes_per_s * 1e9)
     noted = run(notes=interconnect).fabric.network_bytes_per_s
     assert noted == found
+
+
+@pytest.mark.parametrize(
+    ("source", "notes", "share"),
+    [
+        ("bigscience", "date 02-17", 0.5),
+        ("bigscience", "memory is a snapshot; date 02-24", 0.5),
+        ("bigscience", "date 02-25; heads not stated", 1.0),
+        ("bigscience", "date 03-02", 1.0),
+        ("bigscience", "", 1.0),
+        ("a paper", "date 02-17", 1.0),
+    ],
+)
+def test_half_of_bigsciences_interfaces_until_nodes_were_set_up_well(
+    source: str, notes: str, share: float
+) -> None:
+    found = run(source=source, notes=notes, interconnect="4x Omni-Path 100 Gb/s per node").fabric
+    assert found.network_bytes_per_s == pytest.approx(share * 0.58 * 6.25e9)
+    assert found.node == 8
 
 
 def test_a_node_without_a_stated_size_has_eight_interfaces() -> None:

@@ -11,7 +11,7 @@ from gridloom.cli.job_files import missing_files, unwritable
 from gridloom.cli.settings import Settings
 from gridloom.cli.workdir import snapshot_of
 from gridloom.control import rundir
-from gridloom.core.fit import ever_fits
+from gridloom.core.explain import ever_fits
 from gridloom.model.inventory import CPU, Inventory
 from gridloom.model.spec import JobSpec
 from gridloom.planner.options import options

@@ -91,16 +91,16 @@ class Plane:
         return self._loop is None or self._loop.idle()
 
     def state(self) -> State:
-        """Return what the scheduler knows: ours, or as the journal has it."""
+        """Return what the scheduler knows, ours or as the journal has it, and why jobs wait."""
         if self._loop is not None:
             self._seen = None
-            return self._loop.state
+            return self._loop.told()
         if self._seen is None:
             self._seen = restore(self.journal)
         else:
             machine, seq = self._seen
             self._seen = machine, catch_up(machine, seq, self.journal)
-        return self._seen[0].state
+        return self._seen[0].told()
 
     def closed(self, job_id: str) -> bool:
         """Return whether everything was written that is to be written of a job that is over."""

@@ -46,6 +46,10 @@ class ControlLoop:
         """What the scheduler knows; read only."""
         return self._machine.state
 
+    def told(self) -> State:
+        """Return what the scheduler knows, with the reason why each job waits; read only."""
+        return self._machine.told()
+
     @property
     def troubles(self) -> Sequence[str]:
         """What could not be carried out at the last try, a sentence each."""

@@ -1,67 +1,260 @@
-"""Which devices are free: the shape of the grid at one moment, on which trials can be undone."""
+"""What is free: devices and host resources of every unit, kept as jobs come and go.
 
-from collections.abc import Iterable
+A trial takes and gives back; the one undoes the other exactly.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from functools import lru_cache
+
+import msgspec
+import numpy as np
+from msgspec.structs import replace
+from numpy.typing import NDArray
 
 from gridloom.base.errors import BrokenError
-from gridloom.core.order import holding
-from gridloom.model.inventory import Node
-from gridloom.model.life import Job, Placement
+from gridloom.core.topology import Ints, Tree
+from gridloom.model.life import Placement, TaskPlacement
+from gridloom.model.spec import Option
+
+
+class Holding(msgspec.Struct, frozen=True, kw_only=True):
+    """What one placement holds, by number.
+
+    Attributes:
+        units: The units, ascending.
+        devices: How many devices of each.
+        bits: Which devices of each, as a bit mask.
+        nodes: The nodes, ascending.
+        ranks: How many ranks are on each.
+        resources: What each rank has of its host.
+    """
+
+    units: Ints
+    devices: Ints
+    bits: tuple[int, ...]
+    nodes: Ints
+    ranks: Ints
+    resources: tuple[tuple[str, int], ...]
 
 
 class Capacity:
-    """Devices in use by number, and nodes kept for a waiting job; nodes are named ``site/node``.
+    """Free devices by unit and free host resources by node, with those kept for somebody apart.
 
-    Built from what runs, not from what the inventory lists: a node that vanishes and comes back
-    still has its devices in use while their attempt lasts.
+    Attributes:
+        tree: Of the grid.
+        free: For each unit its devices that no attempt has.
+        available: For each unit what a job may take: free, on a node that is open, and not kept.
+        grown: Changes whenever something may have become available.
     """
 
-    def __init__(self) -> None:
-        self._users: dict[str, dict[int, str]] = {}
-        self._held: dict[str, str] = {}
+    def __init__(self, tree: Tree) -> None:
+        self.tree = tree
+        self.free = tree.unit_devices.copy()
+        self.available = self.free.copy()
+        self.grown = 0
+        self._bits = [(1 << int(devices)) - 1 for devices in tree.unit_devices]
+        self._open = np.ones(len(self.free), dtype=np.bool_)
+        self._kept = np.zeros_like(self.free)
+        self._keeps: dict[str, tuple[Ints, Ints]] = {}
+        self._host: dict[str, Ints] = {}
 
-    @classmethod
-    def left_by(cls, jobs: Iterable[Job]) -> "Capacity":
-        """Return what the attempts of ``jobs`` leave free."""
-        capacity = cls()
-        for job in holding(jobs):
-            capacity.take(job.attempts[-1].placement, job.job_id)
-        return capacity
+    def host(self, name: str) -> Ints:
+        """Return, for each node, how much of a host resource is free."""
+        if name not in self._host:
+            self._host[name] = np.array([node.resources.get(name, 0) for node in self.tree.nodes])
+        return self._host[name]
 
-    def take(self, placement: Placement, job_id: str) -> None:
-        """Give the placement's devices to the job; ``give_back`` undoes it exactly.
+    def holding(self, placement: Placement) -> Holding:
+        """Return the placement by number; nodes that the grid no longer has are left out."""
+        per_rank = placement.option.rank_devices
+        units, devices, bits, nodes, ranks = [], [], [], [], []
+        placed = [
+            (self.tree.number[task.domain], task)
+            for task in placement.tasks
+            if task.domain in self.tree.number
+        ]
+        for node, task in sorted(placed, key=lambda pair: pair[0]):
+            nodes.append(node)
+            ranks.append(len(task.devices) // per_rank)
+            first, end = int(self.tree.first_unit[node]), int(self.tree.first_unit[node + 1])
+            mask = sum(1 << device for device in task.devices)
+            for unit in range(first, end):
+                size = int(self.tree.unit_devices[unit])
+                own = mask >> int(self.tree.unit_first[unit]) & ((1 << size) - 1)
+                if own:
+                    units.append(unit)
+                    devices.append(own.bit_count())
+                    bits.append(own)
+        return Holding(
+            units=np.array(units, np.int64),
+            devices=np.array(devices, np.int64),
+            bits=tuple(bits),
+            nodes=np.array(nodes, np.int64),
+            ranks=np.array(ranks, np.int64),
+            resources=placement.option.rank_resources,
+        )
+
+    def place(
+        self, option: Option, units: Ints, ranks: Ints, prices: Mapping[str, float]
+    ) -> tuple[Placement, Holding]:
+        """Return a placement of ``ranks`` on ``units`` (ascending): the lowest free devices.
+
+        Args:
+            option: The shape.
+            units: Numbers of the units.
+            ranks: Of each.
+            prices: Of an accelerator-hour at each site.
+        """
+        tree, per_rank = self.tree, option.rank_devices
+        bits = tuple(
+            _lowest(self._bits[unit], count * per_rank)
+            for unit, count in zip(units.tolist(), ranks.tolist(), strict=True)
+        )
+        unit_nodes = tree.unit_node[units]
+        nodes, first = np.unique(unit_nodes, return_index=True)
+        tasks = []
+        price = 0.0
+        ends = [*first[1:].tolist(), len(bits)]
+        firsts = tree.unit_first[units].tolist()
+        for node, start, end in zip(nodes.tolist(), first.tolist(), ends, strict=True):
+            mask = sum(bits[i] << firsts[i] for i in range(start, end))
+            site = tree.sites[tree.node_site[node]].name
+            tasks.append(
+                TaskPlacement(
+                    site=site,
+                    node=tree.nodes[node].name,
+                    address=tree.nodes[node].address,
+                    devices=_numbers(mask),
+                )
+            )
+            price += prices[site] * len(tasks[-1].devices)
+        held = Holding(
+            units=units,
+            devices=ranks * per_rank,
+            bits=bits,
+            nodes=nodes,
+            ranks=np.add.reduceat(ranks, first),
+            resources=option.rank_resources,
+        )
+        return Placement(option=option, tasks=tuple(tasks), price_per_hour=price), held
+
+    def place_kept(
+        self, places: Placement, prices: Mapping[str, float]
+    ) -> tuple[Placement, Holding] | None:
+        """Return a placement on exactly the nodes of ``places``, if all of it is free and open.
+
+        What is kept on these nodes is taken to be kept for whoever asks. Devices may be others.
+        """
+        numbers = [self.tree.number.get(task.domain, -1) for task in places.tasks]
+        if min(numbers) < 0 or not all(self.is_open(number) for number in numbers):
+            return None
+        wanted = self.holding(places)
+        if (self.free[wanted.units] < wanted.devices).any():
+            return None
+        for name, each in wanted.resources:
+            if (self.host(name)[wanted.nodes] < wanted.ranks * each).any():
+                return None
+        ranks = wanted.devices // places.option.rank_devices
+        placement, held = self.place(places.option, wanted.units, ranks, prices)
+        return replace(placement, level=places.level, step_s=places.step_s), held
+
+    def take(self, held: Holding) -> None:
+        """Give the devices to a job; ``give_back`` undoes it exactly.
 
         Raises:
             BrokenError: Another job has one of them.
         """
-        for task in placement.tasks:
-            users = self._users.setdefault(task.domain, {})
-            for device in task.devices:
-                if device in users:
-                    raise BrokenError(
-                        f"device {device} of {task.domain} is used by {users[device]}"
-                        f" and cannot go to {job_id}"
-                    )
-                users[device] = job_id
+        for unit, bits in zip(held.units.tolist(), held.bits, strict=True):
+            if self._bits[unit] & bits != bits:
+                domain = self.tree.domains[self.tree.unit_node[unit]]
+                raise BrokenError(f"a device of {domain} is taken twice")
+            self._bits[unit] ^= bits
+        self.free[held.units] -= held.devices
+        for name, each in held.resources:
+            self.host(name)[held.nodes] -= held.ranks * each
+        self._refresh(held.units)
 
-    def give_back(self, placement: Placement) -> None:
+    def give_back(self, held: Holding) -> None:
         """Undo ``take``."""
-        for task in placement.tasks:
-            for device in task.devices:
-                del self._users[task.domain][device]
+        for unit, bits in zip(held.units.tolist(), held.bits, strict=True):
+            self._bits[unit] |= bits
+        self.free[held.units] += held.devices
+        for name, each in held.resources:
+            self.host(name)[held.nodes] += held.ranks * each
+        self._refresh(held.units)
+        self.grown += 1
 
-    def free(self, domain: str, node: Node) -> tuple[int, ...]:
-        """Return the numbers of the node's free devices, ascending."""
-        users = self._users.get(domain, {})
-        return tuple(device for device in range(node.count) if device not in users)
+    def keep(self, job_id: str, units: Ints, devices: Ints) -> None:
+        """Keep devices of some units for a job, free already or not; ``release`` undoes it."""
+        self.release(job_id)
+        self._keeps[job_id] = (units, devices)
+        self._kept[units] += devices
+        self._refresh(units)
 
-    def users(self, domain: str) -> tuple[str, ...]:
-        """Return the jobs that use devices of the node, each once."""
-        return tuple(dict.fromkeys(self._users.get(domain, {}).values()))
+    def release(self, job_id: str) -> None:
+        """Keep nothing any more for the job."""
+        units, devices = self._keeps.pop(job_id, (None, None))
+        if units is not None and devices is not None:
+            self._kept[units] -= devices
+            self._refresh(units)
+            self.grown += 1
 
-    def hold(self, domain: str, job_id: str) -> None:
-        """Keep the node for a waiting job; whoever came first keeps it."""
-        self._held.setdefault(domain, job_id)
+    def keepers(self) -> Iterable[str]:
+        """Return the jobs for which something is kept, in the order in which that began."""
+        return self._keeps.keys()
 
-    def held_for(self, domain: str) -> str:
-        """Return the waiting job for which the node is kept; empty for none."""
-        return self._held.get(domain, "")
+    def kept(self, job_id: str) -> tuple[Ints, Ints] | None:
+        """Return the units that are kept for a job, and how many devices of each."""
+        return self._keeps.get(job_id)
+
+    def open(self, nodes: Sequence[bool]) -> None:
+        """Let only these nodes, told for each, be used by what starts from now on."""
+        self._open = self.tree.per_unit(nodes)
+        self.available = np.where(self._open, np.maximum(self.free - self._kept, 0), 0)
+        self.grown += 1
+
+    def openings(self) -> NDArray[np.bool_]:
+        """Return, for each unit, whether it takes new work."""
+        return self._open
+
+    def is_open(self, node: int) -> bool:
+        """Return whether the node takes new work."""
+        return bool(self._open[self.tree.first_unit[node]])
+
+    def available_to(self, job_id: str) -> Ints:
+        """Return what the job may take: the available, and what is kept for itself."""
+        own = self._keeps.get(job_id)
+        if own is None:
+            return self.available
+        kept = self._kept.copy()
+        kept[own[0]] -= own[1]
+        return np.where(self._open, np.maximum(self.free - kept, 0), 0)
+
+    def free_devices(self, node: int) -> int:
+        """Return how many devices of the node no attempt has."""
+        first, end = self.tree.first_unit[node], self.tree.first_unit[node + 1]
+        return int(self.free[first:end].sum())
+
+    def _refresh(self, units: Ints) -> None:
+        left = self.free[units] - self._kept[units]
+        self.available[units] = np.where(self._open[units], np.maximum(left, 0), 0)
+
+
+def _lowest(mask: int, count: int) -> int:
+    """Return the ``count`` lowest bits of ``mask``."""
+    if mask.bit_count() == count:
+        return mask
+    if not mask & (mask + 1):  # all of the lowest are set
+        return (1 << count) - 1
+    taken = 0
+    for _ in range(count):
+        lowest = mask & -mask
+        taken |= lowest
+        mask ^= lowest
+    return taken
+
+
+@lru_cache(maxsize=1 << 16)
+def _numbers(mask: int) -> tuple[int, ...]:
+    """Return the numbers of the bits that are set, ascending."""
+    return tuple(i for i in range(mask.bit_length()) if mask >> i & 1)

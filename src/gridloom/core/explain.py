@@ -1,142 +1,180 @@
-"""The sentences that say what a job asks for, what the sites have, and what is missing."""
+"""Why a job waits, or can never run: the cycle's own rules, asked again for one job."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping
 
-import msgspec
+import numpy as np
+from msgspec.structs import replace
 
-from gridloom.model.reason import Reason, Refusal, Why
+from gridloom.core import order, sentences
+from gridloom.core.fit import Ground, survey
+from gridloom.core.gang import Spot
+from gridloom.core.index import Index, unmet_dependencies
+from gridloom.core.queueing import Block, Pass, heads
+from gridloom.core.shortage import Shortage
+from gridloom.core.state import State
+from gridloom.model.inventory import Inventory
+from gridloom.model.life import Job
+from gridloom.model.reason import Reason, Why
 from gridloom.model.spec import JobSpec, Option
 
-_NAMED_MAX = 4
-"""Sites that one sentence names; more are counted."""
 
-_RULES = (
-    Why.WRONG_ACCELERATOR,
-    Why.TOO_LITTLE_MEMORY,
-    Why.TOO_FEW_FREE,
-    Why.HELD_FOR_EARLIER_JOB,
-    Why.IN_USE,
-)
-"""Why nodes are refused; the later the rule, the nearer the node was to being taken."""
-
-_WORDS = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
+def reason(index: Index, job: Job) -> Reason | None:
+    """Return why a queued job waits; nothing if it would start at the next step."""
+    bucket = index.bucket(job)
+    if bucket is None or index.state.inventory is None:
+        return _apart(index, job)
+    return next((why for other, why in _walk(index, {job.job_id: job}) if other is job), None)
 
 
-class Look(msgspec.Struct, frozen=True, kw_only=True):
-    """What one allowed site has for one shape of a job.
-
-    Attributes:
-        site: Its name.
-        total: Devices of the right kind and size.
-        free: Those that no attempt uses.
-        found: Those that the job could take, in whole groups.
-        users: The jobs that use the others.
-        held_for: The earlier job for which nodes are kept; empty for none.
-    """
-
-    site: str
-    total: int
-    free: int
-    found: int
-    users: tuple[str, ...] = ()
-    held_for: str = ""
+def reasons(index: Index) -> dict[str, Reason | None]:
+    """Return why each queued job waits, by its id; jobs that ask alike are told alike."""
+    queued = order.queued(index.state.jobs.values())
+    told = {job.job_id: _apart(index, job) for job in queued if index.bucket(job) is None}
+    if index.state.inventory is None:
+        return {job.job_id: sentences.no_inventory() for job in queued}
+    waiting = {job.job_id: job for job in queued if index.bucket(job) is not None}
+    return told | {job.job_id: why for job, why in _walk(index, waiting)}
 
 
-def number_of_sites(count: int) -> str:
-    """Return ``one site`` or ``3 sites``."""
-    return "one site" if count == 1 else f"{count} sites"
+def _apart(index: Index, job: Job) -> Reason | None:
+    """Return why a job waits that does not wait for devices."""
+    if index.state.inventory is None:
+        return sentences.no_inventory()
+    if job.not_before_s > index.state.now_s:
+        return job.reason
+    return sentences.depends(unmet_dependencies(index.state, job))
 
 
-def shapeless() -> Reason:
-    """Return why a job without options can never run."""
+def _walk(index: Index, asked: Mapping[str, Job]) -> Iterator[tuple[Job, Reason | None]]:
+    """Yield why each of the asked jobs waits, as the cycle comes to them."""
+    buckets = {id(index.bucket(job)) for job in asked.values()}
+    ahead = Pass(index, index.state.now_s)
+    for bucket, head in heads(index):
+        decided = ahead.decide(bucket, head)
+        if isinstance(decided, Spot):
+            continue
+        before = Ground(ahead.unheld(head), ahead.held_nodes())
+        ahead.blocked(bucket, head, decided)
+        if id(bucket) not in buckets:
+            continue
+        others: Reason | None = None
+        for _, job in bucket.jobs():
+            if job.job_id not in asked:
+                continue
+            if job is head or job.reservation is not None:
+                yield job, _of_block(index, ahead, job, decided, before)
+                continue
+            if others is None:  # one of its like comes first, and may keep what both could use
+                ground = Ground(ahead.unheld(job), ahead.held_nodes())
+                others = _of_block(index, ahead, job, decided, ground)
+            yield job, others
+
+
+def never(index: Index, spec: JobSpec) -> Reason | None:
+    """Return nothing if the job can run on the empty grid, else why it never can."""
+    shape = index.shape(spec)
+    if not spec.options:
+        return sentences.shapeless()
+    short: Shortage | None = None
+    for demand in shape.possible:
+        option = demand.option
+        short = index.ledger.ever(spec.queue, option.accelerator, option.devices)
+        if short is None:
+            return None
+    if short is not None:
+        return Reason(code=Why.NEVER_FITS, sentence=short.sentence, remedy=short.remedy)
+    smallest = min(shape.demands, key=lambda demand: demand.option.plan.world_size)
+    seen = survey(index, smallest, _empty(index))
     return Reason(
         code=Why.NEVER_FITS,
-        sentence="has no shape that could be placed",
-        remedy="ask for a number of accelerators that the model can be cut for",
+        sentence=sentences.never_fits(spec, smallest.option, seen.looks),
+        remedy=next(_remedies(index, spec, smallest.option)),
+        refusals=seen.refusals,
     )
 
 
-def no_inventory() -> Reason:
-    """Return why every job waits before the first report of what there is."""
-    return Reason(code=Why.TOO_FEW_FREE, sentence="waits until the grid has reported what it has")
+def ever_fits(spec: JobSpec, inventory: Inventory) -> Reason | None:
+    """Return nothing if the job can run on the empty grid, else why it never can."""
+    return never(Index(State(inventory=inventory)), spec)
 
 
-def never_fits(spec: JobSpec, option: Option, looks: Sequence[Look]) -> str:
-    """Return the arithmetic of a job that could not run even on the empty grid."""
-    groups = option.plan.data
-    if spec.min_sites > spec.max_sites:
-        return f"asks for {spec.min_sites} sites at least and {spec.max_sites} at most"
-    if spec.min_sites > groups:
-        return (
-            f"asks for {spec.min_sites} sites at least, but a site takes whole replica groups"
-            f" and the job has {groups}"
+def _of_block(index: Index, ahead: Pass, job: Job, decided: Block, ground: Ground) -> Reason | None:
+    if job.reservation is not None:
+        return sentences.reserved(job, index.state.now_s)
+    if decided.code is Why.BEHIND_STRICT and decided.by != job.job_id:
+        return sentences.behind(decided.by)
+    if decided.shortage is not None:
+        return Reason(
+            code=decided.code,
+            sentence=f"waits for quota: {decided.shortage.sentence}",
+            remedy=decided.shortage.remedy,
         )
-    count = spec.max_sites
-    found = sorted((look.found for look in looks), reverse=True)[:count]
-    found += [0] * (min(count, len(_WORDS) - 1) - len(found))
-    size = option.plan.replica_ranks
-    whole = f" in whole groups of {size}" if size > 1 else ""
-    largest = "largest site" if count == 1 else f"largest {_word(count)} sites"
-    others = "; none of its other shapes fits either" if len(spec.options) > 1 else ""
-    have = f"{'has' if count == 1 else 'have'} {' + '.join(map(str, found))}{whole}"
-    return f"asks for {_wish(spec, option)}; the {largest} that it may use {have}{others}"
+    shape = index.shape(job.spec)
+    smallest = min(shape.possible, key=lambda demand: demand.option.plan.world_size, default=None)
+    if smallest is None:  # the grid was larger when the job was let in
+        return never(index, job.spec)
+    seen = survey(index, smallest, ground)
+    told = sentences.waiting(job.spec, smallest.option, seen.looks, seen.refusals)
+    if decided.code in {Why.WOULD_DELAY, Why.BOOKED}:
+        return sentences.kept_back(
+            told, decided.code, decided.by, decided.start_s - index.state.now_s
+        )
+    start_s = next((p.start_s for p in ahead.promises if p.job_id == job.job_id), None)
+    return told if start_s is None else sentences.promised(told, start_s - index.state.now_s)
 
 
-def waiting(
-    spec: JobSpec, option: Option, looks: Sequence[Look], refusals: tuple[Refusal, ...]
-) -> Reason:
-    """Return why a job waits that could run on the empty grid."""
-    sites = {look.site for look in looks if look.total}
-    codes = [refusal.code for refusal in refusals if refusal.domain in sites]
-    named = [_site_sentence(look, option) for look in looks if look.total]
-    if len(named) > _NAMED_MAX:
-        named = [*named[:_NAMED_MAX], f"and {len(named) - _NAMED_MAX} more sites no more"]
-    return Reason(
-        code=max(codes, key=codes.count),
-        sentence=f"waits for {_wish(spec, option)}: {', '.join(named)}",
-        refusals=refusals,
+def _empty(index: Index) -> Ground:
+    return Ground(np.asarray(index.tree.unit_devices), {}, empty=True)
+
+
+def _remedies(index: Index, spec: JobSpec, option: Option) -> Iterator[str]:
+    """Yield changes that would let the job run, smallest first; each but the last was tried."""
+    sites = index.state.inventory.sites if index.state.inventory else ()
+    changes = [
+        *(
+            (replace(spec, max_sites=count), f"let it use up to {count} sites")
+            for count in range(spec.max_sites + 1, len(sites) + 1)
+        ),
+        *(
+            (
+                replace(spec, min_sites=count),
+                f"let it run at {sentences.number_of_sites(count)}",
+            )
+            for count in range(spec.min_sites - 1, 0, -1)
+        ),
+        (replace(spec, sites=()), "let it use every site"),
+        (replace(spec, nodes=()), "let it use every node"),
+        (replace(spec, labels={}), "let it use nodes with other labels"),
+        (replace(spec, data_required=False), "let it run away from its data"),
+        (
+            replace(spec, options=(replace(option, memory_bytes=0),)),
+            "cut the model further, so that a rank needs less memory",
+        ),
+        (
+            replace(spec, options=(replace(option, groups=()),)),
+            "let its groups sit further apart",
+        ),
+        (
+            replace(spec, options=(replace(option, rank_resources=()),)),
+            "ask for less of the host for each rank",
+        ),
+        *_smaller(index, spec, option),
+    ]
+    yield from (
+        remedy for changed, remedy in changes if changed != spec and index.shape(changed).possible
     )
+    kinds = dict.fromkeys(node.accelerator for site in sites for node in site.nodes)
+    yield f"add nodes with {option.accelerator}; the grid has {', '.join(kinds) or 'no nodes'}"
 
 
-def site_refusal(option: Option, look: Look, refused: Sequence[Refusal]) -> Refusal:
-    """Return why one site is not enough: the rule that failed where it came nearest."""
-    wanted = option.plan.world_size
-    codes = [refusal.code for refusal in refused]
-    if look.found:
-        codes.append(Why.TOO_FEW_FREE)
-    return Refusal(
-        code=max(codes, key=_RULES.index, default=Why.TOO_FEW_FREE),
-        domain=look.site,
-        sentence=_site_sentence(look, option),
-        wanted=wanted,
-        found=look.found,
+def _smaller(index: Index, spec: JobSpec, option: Option) -> Iterator[tuple[JobSpec, str]]:
+    """Yield the same job with fewer replica groups: as many as its sites have room for."""
+    plan = option.plan
+    looks = survey(index, index.shape(spec).demands[0], _empty(index)).looks
+    found = sorted((look.found for look in looks), reverse=True)[: max(spec.max_sites, 0)]
+    data = sum(found) // plan.replica_ranks
+    smaller = replace(option, plan=replace(plan, data=data))
+    yield (
+        replace(spec, options=(smaller,)),
+        f"ask for at most {smaller.plan.world_size} {option.accelerator}",
     )
-
-
-def _wish(spec: JobSpec, option: Option) -> str:
-    least, most = max(spec.min_sites, 1), spec.max_sites
-    if least == most:
-        where = number_of_sites(most)
-    else:
-        where = f"up to {most} sites" if least == 1 else f"{least} to {most} sites"
-    return f"{option.plan.world_size} {option.accelerator} at {where}"
-
-
-def _site_sentence(look: Look, option: Option) -> str:
-    if not look.total:
-        return f"{look.site} has no {option.accelerator} that would do"
-    notes = []
-    if look.held_for:
-        notes.append(f"kept for {look.held_for}, which comes first")
-    elif look.users:
-        others = len(look.users) - 1
-        more = f" and {_word(others)} more run" if others else " runs"
-        notes.append(f"job {look.users[0]}{more} there")
-    if 0 < look.found < look.free or (look.free and not look.found and not look.held_for):
-        notes.append(f"{look.found} in whole groups of {option.plan.replica_ranks}")
-    text = f"{look.site} has {look.free} of {look.total} free"
-    return f"{text} ({'; '.join(notes)})" if notes else text
-
-
-def _word(count: int) -> str:
-    return _WORDS[count] if count < len(_WORDS) else str(count)

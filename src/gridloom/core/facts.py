@@ -2,18 +2,23 @@
 
 from typing import assert_never
 
-from gridloom.core import reconcile
-from gridloom.core.fit import ever_fits
-from gridloom.core.order import queued
+from gridloom.core import explain, progress, reconcile
+from gridloom.core.order import holding, queued
+from gridloom.core.state import Mark, live_tasks
 from gridloom.core.turn import Turn
 from gridloom.core.verdict import PERMANENT
 from gridloom.model.event import (
     AnyEvent,
+    BookingDropped,
+    BookingMade,
     CancelRequested,
     CheckpointSaved,
+    EvictRequested,
     InventoryChanged,
     JobSubmitted,
+    NodeMarked,
     ResumeRequested,
+    SignalChanged,
     StepReported,
     StopRequested,
     TaskEnded,
@@ -26,6 +31,7 @@ from gridloom.model.life import HOLDING, Attempt, Job, JobState, Outcome, Task, 
 from gridloom.model.reason import Reason, Why
 
 _STOP = Reason(code=Why.STOP_REQUESTED, sentence="was asked to stop", remedy="resume it to go on")
+_EVICT = Reason(code=Why.PREEMPTED, sentence="was evicted by an operator")
 _CANCEL = Reason(code=Why.CANCEL_REQUESTED, sentence="was cancelled")
 
 
@@ -36,9 +42,11 @@ def apply(turn: Turn, event: AnyEvent) -> None:
             _inventory(turn, event)
         case JobSubmitted():
             _submitted(turn, event)
-        case StopRequested() | CancelRequested() | ResumeRequested():
+        case StopRequested() | CancelRequested() | ResumeRequested() | EvictRequested():
             if job := turn.state.jobs.get(event.job_id):
                 _request(turn, job, event)
+        case NodeMarked() | BookingMade() | BookingDropped() | SignalChanged():
+            _grid_changed(turn, event)
         case TaskEvent():
             _report(turn, event)
         case _:
@@ -53,6 +61,7 @@ def _inventory(turn: Turn, event: InventoryChanged) -> None:
     """
     first = turn.state.inventory is None
     turn.state.inventory = event.inventory
+    turn.index.rebuild()
     if first:
         for job in queued(turn.state.jobs.values()):
             _admit(turn, job)
@@ -62,20 +71,24 @@ def _submitted(turn: Turn, event: JobSubmitted) -> None:
     if event.job_id not in turn.state.jobs:
         job = Job(job_id=event.job_id, spec=event.spec, submitted_s=event.submitted_s)
         turn.state.jobs[job.job_id] = job
+        turn.index.enqueue(job)
         _admit(turn, job)
 
 
 def _admit(turn: Turn, job: Job) -> None:
     """Fail a queued job that the grid could not run even if it were empty."""
-    inventory = turn.state.inventory
-    if inventory is not None and (never := ever_fits(job.spec, inventory)):
+    if turn.state.inventory is not None and (never := explain.never(turn.index, job.spec)):
         reconcile.close_job(turn, job, JobState.FAILED, never)
 
 
 def _request(
-    turn: Turn, job: Job, event: StopRequested | CancelRequested | ResumeRequested
+    turn: Turn,
+    job: Job,
+    event: StopRequested | CancelRequested | ResumeRequested | EvictRequested,
 ) -> None:
     match event:
+        case EvictRequested():
+            reconcile.evict(turn, job, _EVICT)
         case StopRequested():
             _stop(turn, job)
         case CancelRequested():
@@ -128,23 +141,78 @@ def _report(
         case TaskEnded():
             reconcile.end_tasks(turn, job, {event.domain: event.outcome})
         case TaskReady():
-            _ready(job, attempt, event)
+            _ready(turn, job, attempt, event)
         case StepReported():
             attempt.first_step = attempt.first_step or event.step
             attempt.last_step = max(attempt.last_step, event.step)
         case CheckpointSaved():
             if event.step > attempt.checkpoint_step:
                 attempt.checkpoint_step = job.checkpoint_step = event.step
+            job.kept_s = progress.done_s(job, attempt, turn.now)
         case _:
             assert_never(event)
 
 
-def _ready(job: Job, attempt: Attempt, event: TaskReady) -> None:
+def _marked(turn: Turn, event: NodeMarked) -> None:
+    """Take in that a node is away or well again; what runs on one that is not fit to work moves."""
+    state = turn.state
+    if not event.mark:
+        state.failures.pop(event.domain, None)
+        if state.marks.pop(event.domain, None) is not None:
+            turn.index.reopen()
+        return
+    state.marks[event.domain] = Mark(mark=event.mark, sentence=event.sentence, since_s=turn.now)
+    turn.index.reopen()
+    if event.mark == "cordon":
+        return
+    for job in holding(state.jobs[job_id] for job_id in list(turn.index.holdings)):
+        domains = [
+            task.placement.domain
+            for task in live_tasks(job.attempts[-1])
+            if event.domain in (task.placement.domain, task.placement.site)
+        ]
+        if not domains:
+            continue
+        said = f": {event.sentence}" if event.sentence else ""
+        if event.mark == "lost":
+            sentence = f"{event.domain} is lost{said}"
+            lost = Outcome(code=Why.NODE_LOST, sentence=sentence, ended_s=turn.now)
+            reconcile.end_tasks(turn, job, dict.fromkeys(domains, lost))
+        else:
+            sentence = f"{event.domain} is drained{said}"
+            reconcile.evict(turn, job, Reason(code=Why.DRAINED, sentence=sentence))
+
+
+def _grid_changed(
+    turn: Turn, event: NodeMarked | BookingMade | BookingDropped | SignalChanged
+) -> None:
+    state, signals = turn.state, turn.state.signals
+    match event:
+        case NodeMarked():
+            _marked(turn, event)
+        case BookingMade():
+            state.bookings[event.booking.name] = event.booking
+            turn.index.dirty = True
+        case BookingDropped():
+            state.bookings.pop(event.name, None)
+            turn.index.dirty = True
+        case SignalChanged():
+            if event.price_per_accelerator_hour is not None:
+                signals.prices[event.site] = event.price_per_accelerator_hour
+            if event.carbon_g_per_kwh is not None:
+                signals.carbon[event.site] = event.carbon_g_per_kwh
+            turn.index.reprice()
+        case _:
+            assert_never(event)
+
+
+def _ready(turn: Turn, job: Job, attempt: Attempt, event: TaskReady) -> None:
     """Note where the attempt starts; all its ranks start there, so the first to say so is enough.
 
     When that is before the newest checkpoint that was reported, somebody must be told.
     """
     attempt.resumed_step = event.resumed_step
+    attempt.ready_s = attempt.ready_s or turn.now
     notes = dict.fromkeys((*attempt.notes, *event.notes))  # every site says the same
     if event.resumed_step < job.checkpoint_step:
         notes[

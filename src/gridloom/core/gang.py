@@ -1,97 +1,233 @@
-"""All-or-nothing placement of one shape over sites and nodes.
+"""All-or-nothing placement of one shape: which domain, at which site or over which sites.
 
-Sites are filled by whole replica groups and nodes by whole tensor groups. As the one is a multiple
-of the other, a site can take any number of replica groups up to what its nodes hold together, and
-a placement exists exactly when the largest sites can hold all groups: nothing is searched blindly.
+A site takes whole blocks of the gang's largest groups, and any number of them up to its room, so a
+placement over several sites exists exactly when the largest of them have room for all blocks:
+nothing is searched blindly.
 """
 
 from collections.abc import Iterator, Sequence
-from itertools import islice
 
 import msgspec
+import numpy as np
 
-from gridloom.model.inventory import Node, Site
-from gridloom.model.life import Placement, TaskPlacement
-from gridloom.model.parallel import ParallelPlan
-from gridloom.model.spec import JobSpec, Option
+from gridloom.core.capacity import Capacity
+from gridloom.core.demand import Blocks, Chain, Demand
+from gridloom.core.rank import Ranker, step_s_at
+from gridloom.core.spread import Spread
+from gridloom.core.topology import Ints
 
 CHOICES_MAX = 2000
 """Sets of sites that are compared by price: all fours of 16 sites, all pairs of 63."""
 
-
-class FreeNode(msgspec.Struct, frozen=True, kw_only=True):
-    """A node that may be used, and its free devices, ascending."""
-
-    node: Node
-    devices: tuple[int, ...]
+_FAR = np.iinfo(np.int64).max
 
 
-class FreeSite(msgspec.Struct, frozen=True, kw_only=True):
-    """A site that may be used, and those of its nodes that may be."""
+class Spot(msgspec.Struct, frozen=True):
+    """Where a gang could go.
 
-    site: Site
-    nodes: tuple[FreeNode, ...]
-
-    def groups(self, plan: ParallelPlan) -> int:
-        """Return how many replica groups fit."""
-        shares = sum(len(node.devices) // plan.tensor for node in self.nodes)
-        return shares * plan.tensor // plan.replica_ranks
-
-
-def place(spec: JobSpec, option: Option, sites: Sequence[FreeSite]) -> Placement | None:
-    """Return the best placement of ``option`` on ``sites``, or nothing when there is none.
-
-    Best is: fewest sites, but ``spec.min_sites`` at least; then cheapest; then the user's order of
-    sites; then the order of ``sites``. A job that wants several sites is spread over those chosen
-    as evenly as they allow; another fills the cheapest first.
+    Attributes:
+        demand: The shape.
+        units: Numbers of the units, ascending.
+        ranks: Of each.
+        cost: By ``Ranker``, in percent of step time.
+        site: Number of its site, of its first one when there are several.
+        gang: The level one domain of which holds it; -1 for several sites.
+        block: The level that keeps its largest groups together.
     """
-    plan = option.plan
-    liked = _by_liking(spec, [site for site in sites if site.groups(plan)])
-    rooms = [site.groups(plan) for site in liked]
-    share_out = _evenly if spec.min_sites > 1 else _fill_first
-    for count in _counts(spec, plan, len(liked)):
-        choices = [
-            [(liked[i], share) for i, share in zip(chosen, shares, strict=True)]
-            for chosen in islice(_choices(rooms, count, plan.data), CHOICES_MAX)
-            for shares in [share_out([rooms[i] for i in chosen], plan.data)]
-        ]
-        if choices:
-            return _placement(option, min(choices, key=_price))
-    return None
+
+    demand: Demand
+    units: Ints
+    ranks: Ints
+    cost: float
+    site: int
+    gang: int
+    block: int
 
 
-def usable(spec: JobSpec, option: Option, sites: Sequence[FreeSite]) -> list[FreeSite]:
-    """Return those of ``sites`` that take part in at least one placement."""
-    plan = option.plan
-    able = [site for site in sites if site.groups(plan)]
-    rooms = [site.groups(plan) for site in able]
-    return [
-        site
-        for i, site in enumerate(able)
-        if any(
-            rooms[i] + _largest(rooms[:i] + rooms[i + 1 :], count - 1) >= plan.data
-            for count in _counts(spec, plan, len(able))
+def predicted_step_s(spot: Spot) -> float:
+    """Return the predicted step time of a gang at a spot; 0 when unknown."""
+    demand = spot.demand
+    return step_s_at(demand.option, demand.tree, spot.site, spot.gang, spot.block)
+
+
+class Finder:
+    """Looks for places in one state of the capacity."""
+
+    def __init__(self, demand: Demand, capacity: Capacity, available: Ints) -> None:
+        self.demand, self.capacity, self.available = demand, capacity, available
+        self._blocks: dict[Chain, Blocks] = {}
+        self._rooms: dict[Chain, list[int]] = {}
+
+    def fits(self) -> bool:
+        """Return whether there is any place."""
+        demand = self.demand
+        if demand.spec.min_sites <= 1:
+            for site, chains in demand.chains.items():
+                for chain in chains:
+                    if self._room(chain)[site] >= demand.ranks and self._within(
+                        site, chain, demand.gang[site][0]
+                    ):
+                        return True
+        return next(self._choices(list(demand.chains)), None) is not None
+
+    def best(self, ranker: Ranker) -> Spot | None:
+        """Return the best place: the fewest sites that the job allows, then the least cost."""
+        spot = self._at_one_site(ranker) if self.demand.spec.min_sites <= 1 else None
+        return spot or self._over_sites(ranker)
+
+    def blocks(self, chain: Chain) -> Blocks:
+        """Return the room for blocks, kept together as ``chain`` says."""
+        if chain not in self._blocks:
+            self._blocks[chain] = self.demand.blocks(chain, self.available, self.capacity)
+        return self._blocks[chain]
+
+    def _room(self, chain: Chain) -> list[int]:
+        """Return the ranks that each site has room for."""
+        if chain not in self._rooms:
+            blocks = self.blocks(chain)
+            self._rooms[chain] = (blocks.counts[0] * blocks.sizes[0]).tolist()
+        return self._rooms[chain]
+
+    def rooms(self, relaxed: int) -> dict[int, int]:
+        """Return the blocks that each site has room for, its wishes having given way so often."""
+        rooms = {}
+        for site, chains in self.demand.chains.items():
+            chain = chains[min(relaxed, len(chains) - 1)]
+            rooms[site] = self._room(chain)[site] // self.blocks(chain).sizes[0]
+        return rooms
+
+    def _within(self, site: int, chain: Chain, level: int) -> bool:
+        """Return whether one domain of ``level`` has room for all."""
+        blocks = self.blocks(chain)
+        first, end = self.demand.tree.of_site[level][site]
+        need = self.demand.ranks // blocks.sizes[level]
+        return bool(blocks.counts[level][first:end].max() >= need)
+
+    def _at_one_site(self, ranker: Ranker) -> Spot | None:
+        best: Spot | None = None
+        base = ranker.of_kind(self.demand)
+        for at_site, site in ranker.sites(self.demand):
+            if best is not None and base + at_site >= best.cost:
+                break
+            for chain in self.demand.chains[site]:
+                if self._room(chain)[site] < self.demand.ranks:
+                    continue
+                for spot in self._candidates(ranker, site, chain, base + at_site):
+                    if best is None or spot.cost < best.cost:
+                        best = spot
+        return best
+
+    def _candidates(self, ranker: Ranker, site: int, chain: Chain, base: float) -> Iterator[Spot]:
+        """Yield the tightest domain of each level, from inside out, while a wider one may pay."""
+        demand, tree = self.demand, self.demand.tree
+        blocks, full = self.blocks(chain), demand.full(chain)
+        must, liked = demand.gang[site]
+        spare = False
+        largest = demand.largest(chain, site)
+        for level in range(tree.unit_level, must - 1, -1):
+            first, end = tree.of_site[level][site]
+            need = demand.ranks // blocks.sizes[level]
+            if need > largest[level]:
+                continue
+            counts = blocks.counts[level][first:end]
+            if need > (most := counts.max()) or need * blocks.sizes[level] < demand.ranks:
+                continue
+            if most == need:
+                domain = first + int(counts.argmax())
+            else:
+                domain = first + int(np.where(counts >= need, counts, _FAR).argmin())
+            block = max(chain.block[1], level)
+            wishes = chain.steps + max(0, liked - level)
+            cost = base + ranker.of_time(demand, site, level, block)
+            if not demand.option.speeds:
+                cost += ranker.weights.wish * wishes
+            broken = (
+                self._broken(blocks, full, level, domain) if ranker.weights.fragmentation else 0
+            )
+            spread = Spread(tree, blocks, full if spare else None, bounded=demand.bounded)
+            units, ranks = spread.over(level, domain, need)
+            yield Spot(
+                demand,
+                units,
+                ranks,
+                cost + ranker.weights.fragmentation * broken,
+                site,
+                level,
+                block,
+            )
+            if not broken:
+                return
+            spare = True
+
+    def _broken(self, blocks: Blocks, full: Blocks, level: int, domain: int) -> int:
+        """Return how many wholly free domains, from the rack up, the gang would break open."""
+        demand, tree = self.demand, self.demand.tree
+        unit = tree.span(level, domain)[0]
+        broken = 0
+        for outer in range(min(level, tree.node_level - 1), -1, -1):
+            at = domain if outer == level else tree.above(outer, unit)
+            room = blocks.counts[outer][at]
+            if room == full.counts[outer][at] and room * blocks.sizes[outer] > demand.ranks:
+                broken += 1
+        return broken
+
+    def _over_sites(self, ranker: Ranker) -> Spot | None:
+        costs = {site: cost for cost, site in ranker.sites(self.demand)}  # the best first
+        best: tuple[float, int, list[tuple[int, int]], int] | None = None
+        for order, (count, relaxed, shares) in enumerate(self._choices(list(costs))):
+            if order >= CHOICES_MAX or (best is not None and count > best[1]):
+                break
+            total = sum(share for _, share in shares)
+            cost = round(sum(costs[site] * share for site, share in shares) / total, 9)
+            if best is None or cost < best[0]:
+                best = (cost, count, shares, relaxed)
+        return self._joined(ranker, best) if best else None
+
+    def _choices(self, order: Sequence[int]) -> Iterator[tuple[int, int, list[tuple[int, int]]]]:
+        """Yield, fewest sites first, ways to share out all blocks over sites in that order."""
+        demand = self.demand
+        if not demand.chains or demand.together:
+            return
+        block = next(iter(demand.chains.values()))[0].block[0]
+        need = demand.ranks // block
+        share_out = evenly if demand.spec.min_sites > 1 else fill_first
+        for relaxed in range(max(map(len, demand.chains.values()))):
+            rooms = self.rooms(relaxed)
+            sites = [site for site in order if rooms[site]]
+            most = min(demand.spec.max_sites, need, len(sites))
+            for count in range(max(demand.spec.min_sites, 1), most + 1):
+                for chosen in choices([rooms[site] for site in sites], count, need):
+                    shares = share_out([rooms[sites[i]] for i in chosen], need)
+                    yield (
+                        count,
+                        relaxed,
+                        [(sites[i], share) for i, share in zip(chosen, shares, strict=True)],
+                    )
+
+    def _joined(self, ranker: Ranker, best: tuple[float, int, list[tuple[int, int]], int]) -> Spot:
+        cost, count, shares, relaxed = best
+        demand, tree = self.demand, self.demand.tree
+        parts = []
+        block = tree.unit_level
+        for site, share in sorted(shares):
+            chain = demand.chains[site][min(relaxed, len(demand.chains[site]) - 1)]
+            block = min(block, chain.block[1])
+            spread = Spread(tree, self.blocks(chain), None, bounded=demand.bounded)
+            parts.append(spread.over(0, site, share))
+        gang = -1 if count > 1 else 0
+        site = shares[0][0]
+        return Spot(
+            demand,
+            np.concatenate([units for units, _ in parts]),
+            np.concatenate([ranks for _, ranks in parts]),
+            cost + ranker.of_kind(demand) + ranker.of_time(demand, site, gang, block),
+            site,
+            gang,
+            block,
         )
-    ]
 
 
-def _by_liking(spec: JobSpec, sites: Sequence[FreeSite]) -> list[FreeSite]:
-    wish = {name: position for position, name in reversed(list(enumerate(spec.sites)))}
-    return sorted(
-        sites, key=lambda free: (free.site.price_per_accelerator_hour, wish.get(free.site.name, 0))
-    )
-
-
-def _counts(spec: JobSpec, plan: ParallelPlan, sites: int) -> range:
-    """Return the numbers of sites that the job can be spread over, fewest first."""
-    return range(max(spec.min_sites, 1), min(spec.max_sites, plan.data, sites) + 1)
-
-
-def _largest(rooms: Sequence[int], count: int) -> int:
-    return sum(sorted(rooms, reverse=True)[:count])
-
-
-def _choices(
+def choices(
     rooms: Sequence[int], count: int, need: int, start: int = 0
 ) -> Iterator[tuple[int, ...]]:
     """Yield, in order, all ways to choose ``count`` places with ``need`` room in all.
@@ -104,11 +240,11 @@ def _choices(
         return
     for i in range(start, len(rooms) - count + 1):
         if rooms[i] + _largest(rooms[i + 1 :], count - 1) >= need:
-            for rest in _choices(rooms, count - 1, need - rooms[i], i + 1):
+            for rest in choices(rooms, count - 1, need - rooms[i], i + 1):
                 yield (i, *rest)
 
 
-def _fill_first(rooms: Sequence[int], need: int) -> list[int]:
+def fill_first(rooms: Sequence[int], need: int) -> list[int]:
     """Share out ``need`` so that each place has as much as can be, but leaves one to the others."""
     shares = []
     for i, room in enumerate(rooms):
@@ -117,7 +253,7 @@ def _fill_first(rooms: Sequence[int], need: int) -> list[int]:
     return shares
 
 
-def _evenly(rooms: Sequence[int], need: int) -> list[int]:
+def evenly(rooms: Sequence[int], need: int) -> list[int]:
     """Share out ``need`` so that the largest share is as small as can be; the first get the odd."""
     shares = list(rooms)
     left = sorted(range(len(rooms)), key=lambda i: rooms[i])
@@ -128,45 +264,5 @@ def _evenly(rooms: Sequence[int], need: int) -> list[int]:
     return shares
 
 
-def _price(shares: list[tuple[FreeSite, int]]) -> float:
-    """Return what one rank of each group costs an hour, rounded so that equal sums tie."""
-    return round(sum(free.site.price_per_accelerator_hour * share for free, share in shares), 9)
-
-
-def _placement(option: Option, shares: list[tuple[FreeSite, int]]) -> Placement:
-    plan = option.plan
-    return Placement(
-        option=option,
-        tasks=tuple(
-            task
-            for free, share in shares
-            for task in _tasks(free, share * plan.replica_ranks, plan.tensor)
-        ),
-        price_per_hour=sum(
-            free.site.price_per_accelerator_hour * share * plan.replica_ranks
-            for free, share in shares
-        ),
-    )
-
-
-def _tasks(free: FreeSite, ranks: int, tensor: int) -> list[TaskPlacement]:
-    """Spread ``ranks`` over the fewest nodes: the largest while none holds the rest, then best fit.
-
-    The tasks stand in the site's order of nodes.
-    """
-    rooms = {i: len(node.devices) // tensor * tensor for i, node in enumerate(free.nodes)}
-    taken: dict[int, int] = {}
-    while ranks:
-        fitting = [i for i in rooms if rooms[i] >= ranks]
-        i = min(fitting, key=rooms.__getitem__) if fitting else max(rooms, key=rooms.__getitem__)
-        taken[i] = min(ranks, rooms.pop(i))
-        ranks -= taken[i]
-    return [
-        TaskPlacement(
-            site=free.site.name,
-            node=free.nodes[i].node.name,
-            address=free.nodes[i].node.address,
-            devices=free.nodes[i].devices[: taken[i]],
-        )
-        for i in sorted(taken)
-    ]
+def _largest(rooms: Sequence[int], count: int) -> int:
+    return sum(sorted(rooms, reverse=True)[:count])

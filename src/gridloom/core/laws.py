@@ -33,19 +33,20 @@ def _held_twice(state: State) -> Iterator[str]:
 
 def _partial_gangs(state: State) -> Iterator[str]:
     for job, attempt in _attempts(state):
-        plan = attempt.placement.option.plan
+        devices = attempt.placement.option.devices
         placed = attempt.placement.tasks
-        if sum(len(task.devices) for task in placed) != plan.world_size:
-            yield f"{_name(job, attempt)} has not {plan.world_size} devices"
+        if sum(len(task.devices) for task in placed) != devices:
+            yield f"{_name(job, attempt)} has not {devices} devices"
         if {task.domain for task in placed} != set(attempt.tasks):
             yield f"{_name(job, attempt)} has other tasks than were placed"
 
 
 def _split_groups(state: State) -> Iterator[str]:
     for job, attempt in _attempts(state):
-        plan = attempt.placement.option.plan
-        sites = attempt.placement.site_ranks()
-        if any(len(task.devices) % plan.tensor for task in attempt.placement.tasks):
+        option = attempt.placement.option
+        plan, sites = option.plan, attempt.placement.site_ranks()
+        group = plan.tensor * option.rank_devices
+        if any(len(task.devices) % group for task in attempt.placement.tasks):
             yield f"{_name(job, attempt)} splits a tensor group"
         if any(ranks % plan.replica_ranks for _, ranks in sites):
             yield f"{_name(job, attempt)} splits a replica group"

@@ -3,11 +3,16 @@
 import random
 from collections.abc import Sequence
 
-from gridloom.core import cycle, facts, reconcile
+from msgspec.structs import replace
+
+from gridloom.core import cycle, explain, facts, reconcile
+from gridloom.core.index import Index
 from gridloom.core.state import State
 from gridloom.core.turn import LeaseTerms, Turn
 from gridloom.model.action import AnyAction
 from gridloom.model.event import AnyEvent
+from gridloom.model.life import JobState
+from gridloom.model.reason import Reason
 
 
 class Machine:
@@ -17,13 +22,14 @@ class Machine:
 
     Attributes:
         state: What is known; change it only through ``step``.
+        index: What follows from it.
         terms: How long rights to run last.
     """
 
     def __init__(self, state: State | None = None, terms: LeaseTerms | None = None) -> None:
         self.state = state or State()
         self.terms = terms or LeaseTerms()
-        self._settled: cycle.View | None = None
+        self.index = Index(self.state)
 
     def step(self, events: Sequence[AnyEvent], now: float, rng: random.Random) -> list[AnyAction]:
         """Take in what happened, do what is due at ``now``, place what fits.
@@ -38,15 +44,32 @@ class Machine:
             What is to be done, in order.
         """
         self.state.now_s = max(now, self.state.now_s)
-        turn = Turn(self.state, self.terms, self.state.now_s, rng)
+        turn = Turn(self.state, self.index, self.terms, self.state.now_s, rng)
         for event in events:
             facts.apply(turn, event)
         reconcile.fire_timers(turn)
-        if cycle.view(self.state) != self._settled:
+        if self.index.dirty:
             cycle.run(turn)
-            self._settled = cycle.view(self.state)
         return turn.actions
 
     def next_timer_s(self) -> float | None:
         """Return when ``step`` must be called even without facts; nothing when it need not be."""
-        return reconcile.next_timer_s(self.state, self.terms)
+        return reconcile.next_timer_s(self.index, self.terms)
+
+    def told(self) -> State:
+        """Return the state as a person should see it: with the reason why each job waits."""
+        reasons = explain.reasons(self.index)
+        jobs = {
+            job_id: replace(job, reason=reasons[job_id]) if job_id in reasons else job
+            for job_id, job in self.state.jobs.items()
+        }
+        return replace(self.state, jobs=jobs)
+
+    def reason(self, job_id: str) -> Reason | None:
+        """Return why a job waits, or why it ended; nothing while it runs.
+
+        Raises:
+            KeyError: There is no such job.
+        """
+        job = self.state.jobs[job_id]
+        return explain.reason(self.index, job) if job.state is JobState.QUEUED else job.reason

@@ -2,7 +2,40 @@
 
 from collections.abc import Iterable
 
+from gridloom.core.progress import remaining_s
 from gridloom.model.life import HOLDING, Job, JobState
+from gridloom.model.policy import Policy
+
+Key = tuple[float, float, float, str]
+"""What jobs are sorted by; the id decides last."""
+
+_HOUR_S = 3600.0
+_NEVER_S = float("inf")
+
+
+def key(job: Job, policy: Policy) -> Key:
+    """Return the place of a job among those of its queue; the least is first.
+
+    Priority comes before all else. A job gains ``ageing_per_hour`` on those that are submitted an
+    hour later; as all age alike, that is a bonus for an early submission which never changes.
+    """
+    early = policy.ageing_per_hour * job.submitted_s / _HOUR_S
+    return early - job.spec.priority, value(job, policy), job.submitted_s, job.job_id
+
+
+def value(job: Job, policy: Policy) -> float:
+    """Return by what the policy orders jobs of one priority; the least is first."""
+    match policy.order:
+        case "submit" | "share":
+            return 0.0
+        case "duration":
+            return job.spec.forecast.duration_s or _NEVER_S
+        case "remaining":
+            return remaining_s(job)
+        case "attained":
+            return float(sum(job.device_s >= step_s for step_s in policy.attained_steps_s))
+        case "deadline":
+            return job.spec.deadline_s or _NEVER_S
 
 
 def in_order(jobs: Iterable[Job]) -> list[Job]:
@@ -16,14 +49,5 @@ def holding(jobs: Iterable[Job]) -> list[Job]:
 
 
 def queued(jobs: Iterable[Job]) -> list[Job]:
-    """Return, in order, the jobs that wait, for devices or for their back-off to end."""
+    """Return, in order, the jobs that wait, for devices or for something else."""
     return in_order(job for job in jobs if job.state is JobState.QUEUED)
-
-
-def ready(jobs: Iterable[Job], now: float) -> list[Job]:
-    """Return, in order, the jobs that wait for devices.
-
-    A job that is backing off is not among them, so it keeps no devices from later jobs: they would
-    idle for up to a minute on a guess. It keeps its place, and is first again when it is ready.
-    """
-    return in_order(job for job in jobs if job.state is JobState.QUEUED and job.not_before_s <= now)

@@ -1,15 +1,20 @@
 """Wanted versus seen: leases, endings of tasks and attempts, stops, and what time alone does."""
 
+import heapq
 import math
 from collections.abc import Mapping
 
 from gridloom.core import budget, verdict
-from gridloom.core.order import holding, queued
-from gridloom.core.state import State, live_tasks, move, tasks_of
+from gridloom.core.index import Index
+from gridloom.core.order import in_order
+from gridloom.core.state import live_tasks, tasks_of
 from gridloom.core.turn import LeaseTerms, Turn
 from gridloom.model.action import CloseJob, RenewLease, StopTask
-from gridloom.model.life import OVER, Job, JobState, Outcome, Task, TaskState
+from gridloom.model.life import HOLDING, OVER, Attempt, Job, JobState, Outcome, Task, TaskState
 from gridloom.model.reason import Reason, Why
+
+_PLACE_LOST = frozenset({Why.NODE_LOST, Why.LEASE_LAPSED})
+"""Causes by which a gang loses a place that may come back."""
 
 
 def heard(turn: Turn, job: Job, task: Task) -> None:
@@ -25,7 +30,7 @@ def heard(turn: Turn, job: Job, task: Task) -> None:
     if job.state is JobState.STARTING and not any(
         other.state is TaskState.STARTING for other in tasks_of(attempt)
     ):
-        move(job, JobState.RUNNING)
+        turn.index.move(job, JobState.RUNNING)
     if attempt.stop_sent and turn.now >= attempt.grace_until_s:
         return
     task.lease_until_s = turn.now + turn.terms.lease_s
@@ -48,6 +53,7 @@ def stop(turn: Turn, job: Job, reason: Reason, grace_s: float) -> None:
         return
     attempt.stop_sent, attempt.killed = True, kill
     attempt.grace_until_s = turn.now + grace_s
+    turn.index.retime(job)
     turn.actions.extend(
         StopTask(
             job_id=job.job_id,
@@ -60,7 +66,7 @@ def stop(turn: Turn, job: Job, reason: Reason, grace_s: float) -> None:
         for task in live_tasks(attempt)
     )
     if job.state is not JobState.STOPPING:
-        move(job, JobState.STOPPING)
+        turn.index.move(job, JobState.STOPPING)
 
 
 def end_tasks(turn: Turn, job: Job, outcomes: Mapping[str, Outcome]) -> None:
@@ -84,36 +90,86 @@ def end_tasks(turn: Turn, job: Job, outcomes: Mapping[str, Outcome]) -> None:
 
 def close_job(turn: Turn, job: Job, state: JobState, reason: Reason | None) -> None:
     """Let the job enter ``state``, over or queued anew, and say so when it is over."""
-    move(job, state)
+    turn.index.move(job, state)
     job.wanted, job.wanted_reason, job.reason = "", None, reason
     if state in OVER:
+        turn.index.unreserve(job)
         turn.actions.append(CloseJob(job_id=job.job_id, state=state))
 
 
+def evict(turn: Turn, job: Job, reason: Reason) -> None:
+    """Let a job save its state and leave its devices, to go on when its turn comes again.
+
+    It keeps its place in the queue and its restarts. One that is stopping anyway is left alone.
+    """
+    if job.state not in {JobState.STARTING, JobState.RUNNING}:
+        return
+    job.wanted, job.wanted_reason = "evict", reason
+    job.evictions += 1
+    job.evicted_s = turn.now
+    stop(turn, job, reason, job.spec.grace_s)
+
+
 def fire_timers(turn: Turn) -> None:
-    """Do what is due: tasks that were silent for too long, and budgets that are spent."""
-    for job in holding(turn.state.jobs.values()):
-        if lapsed := _lapsed(turn, job):
+    """Do what is due: tasks that were silent for too long, budgets that are spent, waits over."""
+    index, due = turn.index, turn.index.due()
+    index.next_again_s(turn.now)
+    looked: dict[str, Job] = {}
+    while due and due[0][0] <= turn.now:
+        job_id = heapq.heappop(due)[1]
+        if (job := turn.state.jobs.get(job_id)) is not None:
+            looked[job_id] = job
+    jobs = in_order(looked.values())
+    for job in jobs:
+        if job.state in HOLDING and (lapsed := _lapsed(turn, job)):
             end_tasks(turn, job, lapsed)
-    for job in holding(turn.state.jobs.values()):
-        if _may_spend_out(job) and budget.is_spent(job, turn.now):
-            job.wanted, job.wanted_reason = "stop", _spent(turn, job)
-            stop(turn, job, job.wanted_reason, job.spec.grace_s)
-    for job in queued(turn.state.jobs.values()):
-        if budget.is_spent(job, turn.now):
-            close_job(turn, job, JobState.STOPPED, _spent(turn, job))
+    for job in jobs:
+        _look_at(turn, job)
+        at_s = _due_s(job, turn.terms, turn.now)
+        if at_s < math.inf:
+            index.watch(job, at_s)
 
 
-def next_timer_s(state: State, terms: LeaseTerms) -> float | None:
+def _look_at(turn: Turn, job: Job) -> None:
+    """Do what time alone has brought about for one job."""
+    if job.state is JobState.QUEUED and budget.is_spent(job, turn.now):
+        close_job(turn, job, JobState.STOPPED, _spent(turn, job))
+    elif job.state in HOLDING and _may_spend_out(job) and budget.is_spent(job, turn.now):
+        job.wanted, job.wanted_reason = "stop", _spent(turn, job)
+        stop(turn, job, job.wanted_reason, job.spec.grace_s)
+    if job.reservation is not None and job.reserved_until_s <= turn.now:
+        turn.index.unreserve(job)
+    turn.index.requeue(job)
+
+
+def next_timer_s(index: Index, terms: LeaseTerms) -> float | None:
     """Return when something is due even if nothing happens; nothing when nothing will be."""
-    due_s = [job.not_before_s for job in queued(state.jobs.values())]
-    due_s = [at_s for at_s in due_s if at_s > state.now_s]
-    for job in holding(state.jobs.values()):
-        due_s.extend(_dead_s(task, terms) for task in live_tasks(job.attempts[-1]))
-        if _may_spend_out(job):
-            due_s.append(budget.due_s(job))
-    first_s = min(due_s, default=math.inf)
+    due, state = index.due(), index.state
+    first_s = index.next_again_s(state.now_s)
+    while due:
+        at_s, job_id = due[0]
+        job = state.jobs.get(job_id)
+        true_s = _due_s(job, terms, state.now_s) if job is not None else math.inf
+        if true_s == at_s:
+            first_s = min(first_s, at_s)
+            break
+        heapq.heappop(due)
+        if true_s < math.inf:
+            heapq.heappush(due, (true_s, job_id))
     return first_s if first_s < math.inf else None
+
+
+def _due_s(job: Job, terms: LeaseTerms, now: float) -> float:
+    """Return when the job must be looked at even if nothing happens to it; infinity for never."""
+    due_s = job.reserved_until_s if job.reservation is not None else math.inf
+    if job.state is JobState.QUEUED:
+        return min(due_s, job.not_before_s) if job.not_before_s > now else due_s
+    if job.state in HOLDING:
+        for task in live_tasks(job.attempts[-1]):
+            due_s = min(due_s, _dead_s(task, terms))
+        if _may_spend_out(job):
+            due_s = min(due_s, budget.due_s(job))
+    return due_s
 
 
 def _dead_s(task: Task, terms: LeaseTerms) -> float:
@@ -147,17 +203,31 @@ def _close_attempt(turn: Turn, job: Job) -> None:
     """Account for the attempt whose tasks have all ended, and decide what becomes of the job."""
     attempt = job.attempts[-1]
     if job.state is not JobState.STOPPING:
-        move(job, JobState.STOPPING)
+        turn.index.move(job, JobState.STOPPING)
     job.run_s, job.cost = budget.used(job, turn.now)
+    job.device_s += attempt.placement.option.devices * (turn.now - attempt.started_s)
     attempt.ended_s = turn.now
     attempt.outcome = verdict.cause(attempt)
     decided = verdict.judge(job, attempt.outcome)
     reason = decided.reason
+    job.not_before_s = turn.now
     if decided.retry:
         job.restarts += 1
         wait_s = verdict.backoff_s(job, turn.rng)
         job.not_before_s = turn.now + wait_s
         reason = verdict.backing_off(job, attempt.outcome, wait_s)
-    elif decided.state is JobState.QUEUED:
-        job.restarts, job.not_before_s = 0, turn.now
+    elif decided.anew:
+        job.restarts = 0
+    wanted = job.wanted_reason
     close_job(turn, job, decided.state, reason)
+    if decided.state is JobState.QUEUED:
+        _hold_places(turn, job, attempt, wanted)
+
+
+def _hold_places(turn: Turn, job: Job, attempt: Attempt, wanted: Reason | None) -> None:
+    """Keep the places of a gang that lost one of them, which may soon come back."""
+    hold_s = turn.index.policy.slot_hold_s
+    assert attempt.outcome is not None
+    lost = attempt.outcome.code in _PLACE_LOST or (wanted and wanted.code is Why.DRAINED)
+    if lost and hold_s and job.reservation is None:
+        turn.index.reserve(job, attempt.placement, turn.now + hold_s)

@@ -1,13 +1,41 @@
 """What the core knows, as one record that can be written down and read back."""
 
+from typing import Literal
+
 import msgspec
 
-from gridloom.base.errors import BrokenError
+from gridloom.model.booking import Booking
 from gridloom.model.inventory import Inventory
-from gridloom.model.life import JOB_TRANSITIONS, Attempt, Job, JobState, Task, TaskState
+from gridloom.model.life import Attempt, Job, Task, TaskState
 
 
-class State(msgspec.Struct, kw_only=True):
+class Mark(msgspec.Struct, frozen=True, kw_only=True):
+    """Why a node takes no new work.
+
+    Attributes:
+        mark: As in ``NodeMarked``.
+        sentence: Why, for a person.
+        since_s: Since when.
+    """
+
+    mark: Literal["cordon", "drain", "taint", "lost"]
+    sentence: str
+    since_s: float
+
+
+class Signals(msgspec.Struct, kw_only=True):
+    """What changes at a site from hour to hour, by its name.
+
+    Attributes:
+        prices: Of an accelerator-hour.
+        carbon: Grams of CO2 a kWh.
+    """
+
+    prices: dict[str, float] = msgspec.field(default_factory=dict)
+    carbon: dict[str, float] = msgspec.field(default_factory=dict)
+
+
+class State(msgspec.Struct, kw_only=True, omit_defaults=True):
     """Everything that decisions depend on; encoded, it is a snapshot.
 
     Encoding sorts the keys of dictionaries, so nothing in the core may depend on their order:
@@ -15,26 +43,23 @@ class State(msgspec.Struct, kw_only=True):
 
     Attributes:
         inventory: What there is; nothing until the first report.
-        jobs: All jobs ever submitted, by id.
+        jobs: All jobs ever submitted, by id, but those that were to be forgotten once over.
         epoch: The last fencing number given.
         now_s: The latest time seen; time never runs backwards in here.
+        marks: Nodes and sites that take no new work, by ``site/node`` or ``site``.
+        failures: Attempts in a row that failed on a node, by ``site/node``.
+        bookings: By name.
+        signals: Prices and carbon of the moment, where they differ from the inventory's.
     """
 
     inventory: Inventory | None = None
     jobs: dict[str, Job] = msgspec.field(default_factory=dict)
     epoch: int = 0
     now_s: float = 0.0
-
-
-def move(job: Job, to: JobState) -> None:
-    """Let ``job`` enter the state ``to``: the only place where a job's state changes.
-
-    Raises:
-        BrokenError: The table of transitions has no such step.
-    """
-    if to not in JOB_TRANSITIONS[job.state]:
-        raise BrokenError(f"job {job.job_id} cannot go from {job.state} to {to}")
-    job.state = to
+    marks: dict[str, Mark] = msgspec.field(default_factory=dict)
+    failures: dict[str, int] = msgspec.field(default_factory=dict)
+    bookings: dict[str, Booking] = msgspec.field(default_factory=dict)
+    signals: Signals = msgspec.field(default_factory=Signals)
 
 
 def tasks_of(attempt: Attempt) -> list[Task]:

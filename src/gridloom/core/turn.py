@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 
 import msgspec
 
+from gridloom.core.index import Index
 from gridloom.core.state import State
 from gridloom.model.action import AnyAction
 
@@ -15,10 +16,12 @@ class LeaseTerms(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         lease_s: From each grant or renewal to the lapse.
         kill_margin_s: From the lapse until the holder, which stops itself then, is surely gone.
+        forget_over: Jobs that are over, and whose end somebody was told of, are forgotten at once.
     """
 
     lease_s: float = 6.0
     kill_margin_s: float = 4.0
+    forget_over: bool = False
 
 
 @dataclass(frozen=True)
@@ -26,6 +29,7 @@ class Turn:
     """What one step is given, and the intentions it has come to so far."""
 
     state: State
+    index: Index
     terms: LeaseTerms
     now: float
     rng: random.Random

@@ -34,11 +34,13 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
         state: What it enters.
         reason: Why.
         retry: Whether it is queued at the cost of a restart, to wait for its back-off.
+        anew: Whether it is queued with all its restarts before it.
     """
 
     state: JobState
     reason: Reason | None
     retry: bool = False
+    anew: bool = False
 
 
 def cause(attempt: Attempt) -> Outcome:
@@ -59,8 +61,8 @@ def judge(job: Job, why: Outcome) -> Verdict:
         return Verdict(state=JobState.SUCCEEDED, reason=_because(why, why.sentence))
     if job.wanted == "stop":
         return Verdict(state=JobState.STOPPED, reason=job.wanted_reason)
-    if job.wanted == "resume":
-        return Verdict(state=JobState.QUEUED, reason=None)
+    if job.wanted in {"resume", "evict"}:
+        return Verdict(state=JobState.QUEUED, reason=None, anew=job.wanted == "resume")
     if why.code in _ASKED:
         return Verdict(state=JobState.STOPPED, reason=_because(why, why.sentence))
     return _after_failure(job, why)

@@ -1,8 +1,11 @@
 """Facts: the closed union of everything that can have happened."""
-# house: public 16 because a closed union is read in one place
+# house: public 21 because a closed union is read in one place
+
+from typing import Literal
 
 import msgspec
 
+from gridloom.model.booking import Booking
 from gridloom.model.inventory import Inventory
 from gridloom.model.life import Outcome
 from gridloom.model.reason import Reason
@@ -43,6 +46,53 @@ class ResumeRequested(Event, frozen=True, kw_only=True, tag=True):
     """A user wants a stopped or failed job to go on."""
 
     job_id: str
+
+
+class EvictRequested(Event, frozen=True, kw_only=True, tag=True):
+    """An operator wants the job off its devices, with its state saved, to be placed anew."""
+
+    job_id: str
+
+
+class NodeMarked(Event, frozen=True, kw_only=True, tag=True):
+    """A node's standing has changed.
+
+    Attributes:
+        domain: ``site/node``, or ``site`` for all of its nodes.
+        mark: ``cordon``: no new work; ``drain``: and what runs there moves; ``taint``: sick, as a
+            drain; ``lost``: gone with what ran there; empty: well again.
+        sentence: Why, for a person.
+    """
+
+    domain: str
+    mark: Literal["", "cordon", "drain", "taint", "lost"]
+    sentence: str = ""
+
+
+class BookingMade(Event, frozen=True, kw_only=True, tag=True):
+    """Capacity is spoken for from one time to another; a booking of the same name is replaced."""
+
+    booking: Booking
+
+
+class BookingDropped(Event, frozen=True, kw_only=True, tag=True):
+    """A booking is off."""
+
+    name: str
+
+
+class SignalChanged(Event, frozen=True, kw_only=True, tag=True):
+    """A site's price or the carbon of its electricity has changed; nothing: it has not.
+
+    Attributes:
+        site: Its name.
+        price_per_accelerator_hour: In the grid's currency.
+        carbon_g_per_kwh: Grams of CO2.
+    """
+
+    site: str
+    price_per_accelerator_hour: float | None = None
+    carbon_g_per_kwh: float | None = None
 
 
 class TaskEvent(Event, frozen=True, kw_only=True):
@@ -107,6 +157,11 @@ AnyEvent = (
     | StopRequested
     | CancelRequested
     | ResumeRequested
+    | EvictRequested
+    | NodeMarked
+    | BookingMade
+    | BookingDropped
+    | SignalChanged
     | TaskRefused
     | TaskRunning
     | TaskEnded

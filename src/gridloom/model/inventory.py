@@ -2,6 +2,9 @@
 
 import msgspec
 
+from gridloom.model.policy import Policy
+from gridloom.model.quota import Cohort, Queue
+
 CPU = "cpu"
 """Accelerator kind of a CPU slot: one core's share of a node, for machines without accelerators."""
 
@@ -15,6 +18,11 @@ class Node(msgspec.Struct, frozen=True, kw_only=True):
         accelerator: Kind of its devices, as ``h100`` or ``cpu``.
         count: How many devices it has; they are numbered from 0.
         memory_bytes: Memory of one device; 0 when unknown.
+        path: Domains that it sits in, one for each of its site's ``levels``, outermost first.
+        island: Devices of one island, as of an NVLink pair or half of an 8+8 host; they are
+            numbered island by island. 0: all of the node's are one.
+        labels: What its owner says of it, by name.
+        resources: What the host has besides, by name: ``cpus``, ``memory_gib`` and others.
     """
 
     name: str
@@ -22,6 +30,10 @@ class Node(msgspec.Struct, frozen=True, kw_only=True):
     accelerator: str
     count: int
     memory_bytes: int = 0
+    path: tuple[str, ...] = ()
+    island: int = 0
+    labels: dict[str, str] = msgspec.field(default_factory=dict)
+    resources: dict[str, int] = msgspec.field(default_factory=dict)
 
 
 class Site(msgspec.Struct, frozen=True, kw_only=True):
@@ -34,6 +46,10 @@ class Site(msgspec.Struct, frozen=True, kw_only=True):
         price_per_accelerator_hour: In the grid's currency; 0 when free or unknown.
         power_w_per_accelerator: Draw of one busy device with its share of the node, in watts.
         ports: First and last port on which rank 0 of a job may listen.
+        levels: Names of the topology's levels between site and node, outermost first, as
+            ``("spine", "leaf", "rack")``. Above them is ``site``, below ``node`` and ``island``.
+        queues: Whose jobs may run here; empty for everybody's.
+        carbon_g_per_kwh: Of its electricity; 0 when unknown.
     """
 
     name: str
@@ -42,6 +58,9 @@ class Site(msgspec.Struct, frozen=True, kw_only=True):
     price_per_accelerator_hour: float = 0.0
     power_w_per_accelerator: float = 0.0
     ports: tuple[int, int] = (29400, 29999)
+    levels: tuple[str, ...] = ()
+    queues: tuple[str, ...] = ()
+    carbon_g_per_kwh: float = 0.0
 
 
 class Link(msgspec.Struct, frozen=True, kw_only=True):
@@ -59,11 +78,23 @@ class Link(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Inventory(msgspec.Struct, frozen=True, kw_only=True):
-    """Everything that jobs can be placed on."""
+    """Everything that jobs can be placed on, and by which rules.
+
+    Attributes:
+        sites: Where.
+        links: Between them.
+        currency: Of every price.
+        queues: Whose jobs there are; without any, all jobs wait in one without limits.
+        cohorts: Queues that may borrow from each other.
+        policy: Who comes first, and what may be done for whom.
+    """
 
     sites: tuple[Site, ...]
     links: tuple[Link, ...] = ()
     currency: str = "USD"
+    queues: tuple[Queue, ...] = ()
+    cohorts: tuple[Cohort, ...] = ()
+    policy: Policy = Policy()
 
     def site(self, name: str) -> Site:
         """Return the site called ``name``; ``KeyError`` when there is none."""

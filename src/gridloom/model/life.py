@@ -85,7 +85,7 @@ class TaskPlacement(msgspec.Struct, frozen=True, kw_only=True):
         site: Name of the site.
         node: Name of the node.
         address: Where other nodes reach it.
-        devices: Numbers of the devices, ascending; one rank each.
+        devices: Numbers of the devices, ascending; ``option.rank_devices`` of them a rank.
     """
 
     site: str
@@ -99,24 +99,29 @@ class TaskPlacement(msgspec.Struct, frozen=True, kw_only=True):
         return f"{self.site}/{self.node}"
 
 
-class Placement(msgspec.Struct, frozen=True, kw_only=True):
+class Placement(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Where an attempt runs.
 
     Attributes:
         option: The shape that was placed.
         tasks: One a node, in rank order; nodes of one site are neighbours.
         price_per_hour: Of all devices together, in the grid's currency.
+        level: The innermost level one domain of which holds all ranks; ``grid`` for several sites.
+        step_s: Predicted seconds of a training step there; 0 when unknown.
     """
 
     option: Option
     tasks: tuple[TaskPlacement, ...]
     price_per_hour: float = 0.0
+    level: str = ""
+    step_s: float = 0.0
 
     def site_ranks(self) -> tuple[tuple[str, int], ...]:
         """Return the number of ranks of every site, in rank order."""
         counts: dict[str, int] = {}
         for task in self.tasks:
-            counts[task.site] = counts.get(task.site, 0) + len(task.devices)
+            ranks = len(task.devices) // self.option.rank_devices
+            counts[task.site] = counts.get(task.site, 0) + ranks
         return tuple(counts.items())
 
 
@@ -155,6 +160,8 @@ class Attempt(msgspec.Struct, kw_only=True):
         outcome: The cause of its end.
         first_step: First training step that it reported; 0 for none.
         last_step: Last training step that it reported.
+        ready_s: When it began to train; 0 before.
+        kept_s: The job's ``kept_s`` when it started.
         checkpoint_step: Training step of the newest checkpoint it reported.
     """
 
@@ -173,10 +180,12 @@ class Attempt(msgspec.Struct, kw_only=True):
     outcome: Outcome | None = None
     first_step: int = 0
     last_step: int = 0
+    ready_s: float = 0.0
+    kept_s: float = 0.0
     checkpoint_step: int = 0
 
 
-class Job(msgspec.Struct, kw_only=True):
+class Job(msgspec.Struct, kw_only=True, omit_defaults=True):
     """What is known of a job.
 
     Attributes:
@@ -194,6 +203,15 @@ class Job(msgspec.Struct, kw_only=True):
         checkpoint_step: Training step of its newest checkpoint; 0 for none.
         run_s: Seconds that ended attempts ran.
         cost: What ended attempts cost.
+        kept_s: Seconds of running, at the speed of its first option, that its newest checkpoint
+            holds.
+        device_s: Device-seconds that ended attempts had.
+        evictions: Attempts that ended because the core wanted the devices.
+        evicted_s: When the last of them was told to stop; 0 for never.
+        reservation: Places kept for it while they are being freed, or while a lost one may come
+            back; nothing for none.
+        reserved_until_s: When the reservation is given up.
+        promised_s: The latest start that it was promised when it was last blocked; 0 for none.
     """
 
     job_id: str
@@ -209,6 +227,13 @@ class Job(msgspec.Struct, kw_only=True):
     checkpoint_step: int = 0
     run_s: float = 0.0
     cost: float = 0.0
+    kept_s: float = 0.0
+    device_s: float = 0.0
+    evictions: int = 0
+    evicted_s: float = 0.0
+    reservation: Placement | None = None
+    reserved_until_s: float = 0.0
+    promised_s: float = 0.0
 
     @property
     def attempt(self) -> Attempt | None:

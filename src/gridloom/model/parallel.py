@@ -44,7 +44,7 @@ class SiteSync(msgspec.Struct, frozen=True, kw_only=True):
     bits: int = 32
 
 
-class ParallelPlan(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class ParallelPlan(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, cache_hash=True):
     """Degrees along the mesh axes and the memory measures with them.
 
     The product of ``tensor``, ``pipeline``, ``context`` and ``data`` is the world size; ``expert``

@@ -17,6 +17,21 @@ class Why(StrEnum):
     HELD_FOR_EARLIER_JOB = "held_for_earlier_job"
     TOO_FEW_FREE = "too_few_free"
     BACKING_OFF = "backing_off"
+    CLOSED_TO_QUEUE = "closed_to_queue"
+    DATA_ELSEWHERE = "data_elsewhere"
+    WRONG_LABELS = "wrong_labels"
+    NOT_CHOSEN = "not_chosen"
+    NODE_AWAY = "node_away"
+    TOO_LITTLE_HOST = "too_little_host"
+    NO_DOMAIN = "no_domain"
+    QUOTA = "quota"
+    ACCELERATOR_HOURS = "accelerator_hours"
+    BEHIND_STRICT = "behind_strict"
+    WOULD_DELAY = "would_delay"
+    BOOKED = "booked"
+    DEPENDENCY = "dependency"
+    MAKING_ROOM = "making_room"
+    HOLDING_PLACES = "holding_places"
     # why a job can never run
     NEVER_FITS = "never_fits"
     # why an attempt or a job ended
@@ -32,12 +47,28 @@ class Why(StrEnum):
     STOP_REQUESTED = "stop_requested"
     CANCEL_REQUESTED = "cancel_requested"
     BUDGET_SPENT = "budget_spent"
+    DEPENDENCY_FAILED = "dependency_failed"
+    PREEMPTED = "preempted"
+    DRAINED = "drained"
+    RESIZED = "resized"
+    MOVED = "moved"
+    NODE_LOST = "node_lost"
 
 
 INFRASTRUCTURE = frozenset(
-    {Why.KILLED, Why.PEER_LOST, Why.SUPERVISOR_LOST, Why.LEASE_LAPSED, Why.REFUSED}
+    {
+        Why.KILLED,
+        Why.PEER_LOST,
+        Why.SUPERVISOR_LOST,
+        Why.LEASE_LAPSED,
+        Why.REFUSED,
+        Why.NODE_LOST,
+    }
 )
 """Causes outside the program: another attempt may well succeed."""
+
+EVICTED = frozenset({Why.PREEMPTED, Why.DRAINED, Why.RESIZED, Why.MOVED})
+"""Causes that the core itself wanted: the job goes on elsewhere, at no cost to its retries."""
 
 
 class Refusal(msgspec.Struct, frozen=True, kw_only=True):

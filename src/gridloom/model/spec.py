@@ -8,20 +8,65 @@ from gridloom.model.parallel import ParallelPlan, Sync
 from gridloom.model.recipe import GptRecipe, GptShape, Training
 
 
-class Option(msgspec.Struct, frozen=True, kw_only=True):
+class GroupNeed(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Where the ranks of one communication group must, or should, sit together.
+
+    Attributes:
+        ranks: Consecutive ranks of one group; each need's divides the next larger one's.
+        level: Within one domain of this level: ``island``, ``node``, a level of the site or
+            ``site``. A site without such a level is refused where the need is required.
+        required: Must; else it should, and the predicted step time says what it is worth.
+    """
+
+    ranks: int
+    level: str
+    required: bool = True
+
+
+class Speed(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """The predicted step time of a placement that reaches these levels.
+
+    Attributes:
+        level: All ranks sit within one domain of it (or of one further in).
+        step_s: Seconds of a training step.
+        replica: So does every replica group, within one of this; empty for anywhere.
+    """
+
+    level: str
+    step_s: float
+    replica: str = ""
+
+
+class Option(
+    msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, eq=True, cache_hash=True
+):
     """A shape that a job could take, computed by the planner before any placing.
 
     Attributes:
         accelerator: Kind of device.
-        plan: How the model is cut; ``plan.world_size`` devices are needed.
+        plan: How the model is cut; ``plan.world_size`` ranks are needed.
         memory_bytes: Predicted need of one rank; 0 when unknown.
-        step_s: Predicted seconds of a training step; 0 when unknown.
+        step_s: Predicted seconds of a training step, wherever it is placed; 0 when unknown.
+        groups: What the groups of ranks need beyond a tensor group on one node and a replica
+            group at one site, smallest first.
+        speeds: Predicted step time by the levels reached, best first; ``step_s`` elsewhere.
+        rank_devices: Devices of one rank.
+        rank_resources: What one rank needs of its host besides, by name, in order of names.
     """
 
     accelerator: str
     plan: ParallelPlan
     memory_bytes: int = 0
     step_s: float = 0.0
+    groups: tuple[GroupNeed, ...] = ()
+    speeds: tuple[Speed, ...] = ()
+    rank_devices: int = 1
+    rank_resources: tuple[tuple[str, int], ...] = ()
+
+    @property
+    def devices(self) -> int:
+        """Devices in all."""
+        return self.plan.world_size * self.rank_devices
 
 
 class ShapeRequest(msgspec.Struct, frozen=True, kw_only=True):
@@ -106,7 +151,38 @@ class Budget(msgspec.Struct, frozen=True, kw_only=True):
     run_s_max: float = 0.0
 
 
-class JobSpec(msgspec.Struct, frozen=True, kw_only=True):
+class Dependency(msgspec.Struct, frozen=True, kw_only=True):
+    """Another job that must have ended first.
+
+    Attributes:
+        job_id: The other.
+        kind: It must have succeeded (``afterok``), not succeeded (``afternotok``), only be over
+            (``afterany``), or only have started once (``after``).
+    """
+
+    job_id: str
+    kind: Literal["afterok", "afterany", "afternotok", "after"] = "afterok"
+
+
+class Forecast(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """How long the job is predicted to train, on its first option.
+
+    Attributes:
+        duration_s: Seconds of running until it is done, the median; 0 when unknown.
+        spread: Standard deviation of the logarithm of the true over the predicted; 0 when exact.
+        checkpoint_s: What saving its state takes.
+        restart_s: What starting from a checkpoint takes before it trains again.
+        checkpoint_every_s: Seconds of running between two checkpoints; 0 for none but at a stop.
+    """
+
+    duration_s: float = 0.0
+    spread: float = 0.0
+    checkpoint_s: float = 0.0
+    restart_s: float = 0.0
+    checkpoint_every_s: float = 0.0
+
+
+class JobSpec(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A job as the core sees it: nothing here needs a file or a network to be understood.
 
     Attributes:
@@ -121,6 +197,22 @@ class JobSpec(msgspec.Struct, frozen=True, kw_only=True):
         retry: When to try again.
         budget: When to stop.
         recipe: Set when gridloom's own training program runs.
+        queue: Where it waits and is charged; empty for the grid's only one.
+        user: Whose it is.
+        forecast: How long it is predicted to train.
+        deadline_s: When it should be done, in seconds since the epoch; 0 for no such time.
+        after: Jobs that must have ended first.
+        elastic: It may go over, at a checkpoint, from one of its options to another.
+        preemptible: It may be evicted.
+        spares: Nodes, like its largest, that are kept idle beside it for a loss.
+        on_loss: What happens when a node of it is lost: start anew on other places as soon as
+            there are any (``restart``), on fewer devices if need be (``shrink``), or wait for the
+            same places to come back until the policy's hold is over (``wait``).
+        nodes: Nodes it must use, as ``site/node``; empty for any.
+        labels: What its nodes must be labelled with.
+        ranks_per_node_max: Ranks on one node at most; 0 for no limit.
+        data_sites: Sites that hold its data; empty when it does not matter.
+        data_required: It may run nowhere else.
     """
 
     name: str
@@ -134,3 +226,17 @@ class JobSpec(msgspec.Struct, frozen=True, kw_only=True):
     retry: RetryPolicy = RetryPolicy()
     budget: Budget = Budget()
     recipe: GptRecipe | None = None
+    queue: str = ""
+    user: str = ""
+    forecast: Forecast = Forecast()
+    deadline_s: float = 0.0
+    after: tuple[Dependency, ...] = ()
+    elastic: bool = False
+    preemptible: bool = True
+    spares: int = 0
+    on_loss: Literal["restart", "shrink", "wait"] = "restart"
+    nodes: tuple[str, ...] = ()
+    labels: dict[str, str] = msgspec.field(default_factory=dict)
+    ranks_per_node_max: int = 0
+    data_sites: tuple[str, ...] = ()
+    data_required: bool = False

@@ -1,0 +1,110 @@
+"""Promised starts: when what runs will have made room, and what may pass without delaying that."""
+
+import bisect
+import heapq
+from collections.abc import Sequence
+
+import msgspec
+import numpy as np
+
+from gridloom.core import progress
+from gridloom.core.demand import Demand
+from gridloom.core.gang import Finder, Spot
+from gridloom.core.index import Index
+from gridloom.core.topology import Ints
+from gridloom.model.life import Job
+
+
+class Promise(msgspec.Struct):
+    """The latest start of a blocked job, and the places that are then its own.
+
+    Attributes:
+        job_id: The job.
+        start_s: By when it starts if all predictions hold.
+        slack: For each unit the devices that others may still have at that time.
+    """
+
+    job_id: str
+    start_s: float
+    slack: Ints
+
+
+class Releases:
+    """The devices that running jobs are predicted to give back, in order of time."""
+
+    def __init__(self, index: Index, now: float) -> None:
+        jobs, ends = index.state.jobs, index.ends
+        late = bisect.bisect_left(ends, (now, ""))
+        overrun = sorted(
+            (progress.overrun_end_s(jobs[job_id].attempts[-1], now), job_id)
+            for _, job_id in ends[:late]
+        )
+        self.ends = list(heapq.merge(overrun, ends[late:])) if late else ends
+        self._holdings = index.holdings
+        self._open = index.capacity.openings()
+
+    def __len__(self) -> int:
+        return len(self.ends)
+
+    def after(self, available: Ints, count: int) -> Ints:
+        """Return what is available once the first ``count`` of them have happened."""
+        held = [self._holdings[job_id] for _, job_id in self.ends[:count]]
+        units = np.concatenate([one.units for one in held])
+        devices = np.concatenate([one.devices for one in held])
+        freed = np.bincount(units, weights=devices, minlength=len(available))
+        return available + freed.astype(np.int64) * self._open
+
+
+def promise(
+    index: Index, job: Job, demands: Sequence[Demand], available: Ints, releases: Releases
+) -> Promise | None:
+    """Return the earliest start that can be promised to a job; nothing if none is known.
+
+    Args:
+        index: The grid and what runs.
+        job: A job that cannot start now.
+        demands: Its options.
+        available: For each unit what it could have now.
+        releases: What is given back later.
+    """
+    best: Promise | None = None
+    for demand in demands:
+        count = _enough(index, demand, available, releases)
+        if count is None:
+            continue
+        start_s = releases.ends[count - 1][0]
+        if best is not None and start_s >= best.start_s:
+            continue
+        while count < len(releases) and releases.ends[count][0] == start_s:
+            count += 1
+        then = releases.after(available, count)
+        spot = Finder(demand, index.capacity, then).best(index.ranker)
+        assert spot is not None
+        best = Promise(job.job_id, start_s, _less(then, spot))
+    return best
+
+
+def _enough(index: Index, demand: Demand, available: Ints, releases: Releases) -> int | None:
+    """Return after how many releases the shape fits; more of them never hurt."""
+    low, high = 0, 1
+    while high <= len(releases) and not _fits(index, demand, releases.after(available, high)):
+        low, high = high, min(2 * high, len(releases)) if high < len(releases) else high + 1
+    if high > len(releases):
+        return None
+    while high - low > 1:
+        middle = (low + high) // 2
+        if _fits(index, demand, releases.after(available, middle)):
+            high = middle
+        else:
+            low = middle
+    return high
+
+
+def _fits(index: Index, demand: Demand, available: Ints) -> bool:
+    return Finder(demand, index.capacity, available).fits()
+
+
+def _less(available: Ints, spot: Spot) -> Ints:
+    left = available.copy()
+    left[spot.units] -= spot.ranks * spot.demand.option.rank_devices
+    return left

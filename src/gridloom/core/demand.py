@@ -1,0 +1,254 @@
+"""What one option of a job needs, compiled for one grid: blocks of ranks, and where they may go.
+
+Ranks are counted in *blocks*, from inside out: as many tensor groups as each node has room for,
+as many replica groups as the tensor groups below each leaf make, and so on. What is left over
+below one domain cannot be joined with what is left over below another; so capacity is a shape,
+never a sum.
+"""
+
+from collections.abc import Sequence
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from gridloom.core.capacity import Capacity
+from gridloom.core.topology import Ints, Tree
+from gridloom.model.spec import GroupNeed, JobSpec, Option
+
+
+class Chain(msgspec.Struct, frozen=True, cache_hash=True):
+    """One way to keep the groups of a gang together.
+
+    Attributes:
+        groups: Ranks of a group, and the level a domain of which holds it; smallest first.
+        steps: By how many levels in all its groups sit further out than they should.
+    """
+
+    groups: tuple[tuple[int, int], ...]
+    steps: int = 0
+
+    @property
+    def block(self) -> tuple[int, int]:
+        """The largest group: its ranks and its level."""
+        return self.groups[-1]
+
+
+class Blocks(msgspec.Struct, frozen=True):
+    """Room by level, counted in blocks.
+
+    Attributes:
+        counts: For each level, the blocks that each domain has room for.
+        sizes: For each level, the ranks of such a block.
+    """
+
+    counts: tuple[Ints, ...]
+    sizes: tuple[int, ...]
+
+
+class Demand:
+    """One option of a job on one grid.
+
+    Attributes:
+        option: The shape.
+        spec: The job's other wishes.
+        ranks: Of the gang.
+        eligible: For each unit whether the job may use it, whatever is free.
+        chains: For each site that it may use, the ways to keep its groups together, closest first.
+        gang: For the same sites, the level one domain of which must hold all ranks, and the level
+            that should.
+    """
+
+    def __init__(self, spec: JobSpec, option: Option, tree: Tree) -> None:
+        self.spec, self.option, self.tree = spec, option, tree
+        self.ranks = option.plan.world_size
+        per_kind = np.array([may_use(spec, option, tree, i) for i in tree.samples], np.bool_)
+        per_node = per_kind[tree.kinds]
+        if spec.nodes:
+            chosen = np.zeros(len(tree.nodes), np.bool_)
+            chosen[[tree.number[name] for name in spec.nodes if name in tree.number]] = True
+            per_node &= chosen
+        needs = needs_of(option)
+        usable = np.unique(tree.node_site[per_node]).tolist()
+        if any(self.ranks % need.ranks for need in needs):
+            usable = []
+        floors = [tree.node_level if need.ranks == option.plan.tensor else 0 for need in needs]
+        self.chains = {site: _chains(needs, floors, tree, site) for site in usable}
+        self.gang = {site: _gang(option, tree, site) for site in usable}
+        for site in usable:
+            if not self.chains[site] or self.gang[site][0] < 0:
+                del self.chains[site], self.gang[site]
+                per_node &= tree.node_site != site
+        self.eligible = tree.per_unit(per_node)
+        self._full: dict[Chain, Blocks] = {}
+        self._largest: dict[tuple[Chain, int], list[int]] = {}
+
+    def blocks(self, chain: Chain, available: Ints, capacity: Capacity | None) -> Blocks:
+        """Return the room for the job's groups, kept together as ``chain`` says.
+
+        Args:
+            chain: One of ``chains``; at sites that do not have it the counts mean nothing.
+            available: For each unit, the devices that may be taken.
+            capacity: Whose host resources are free; nothing for an empty grid's.
+        """
+        tree = self.tree
+        room = available * self.eligible
+        if self.option.rank_devices > 1:
+            room //= self.option.rank_devices
+        bound = self._bound(capacity) if self.bounded else None
+        if bound is not None:  # one unit alone may have more devices than its node can host
+            room = np.minimum(room, bound[tree.unit_node])
+        size, due = 1, list(chain.groups)
+        counts: list[Ints] = []
+        sizes: list[int] = []
+        for level in range(tree.unit_level, -1, -1):
+            if level < tree.unit_level:
+                room = np.add.reduceat(room, tree.starts[level][:-1])
+            if level == tree.node_level and bound is not None:
+                room = np.minimum(room, bound // size)
+            while due and due[0][1] == level:
+                ranks = due.pop(0)[0]
+                if ranks > size:
+                    room = room // (ranks // size)
+                    size = ranks
+            counts.append(room)
+            sizes.append(size)
+        return Blocks(tuple(counts[::-1]), tuple(sizes[::-1]))
+
+    def full(self, chain: Chain) -> Blocks:
+        """Return the room on an empty grid all of whose nodes are open."""
+        if chain not in self._full:
+            self._full[chain] = self.blocks(chain, self.tree.unit_devices, None)
+        return self._full[chain]
+
+    def largest(self, chain: Chain, site: int) -> list[int]:
+        """Return, for each level, the most blocks that one domain of a site ever has room for."""
+        known = self._largest.get((chain, site))
+        if known is None:
+            counts = self.full(chain).counts
+            spans = [of_level[site] for of_level in self.tree.of_site]
+            known = [
+                int(of_level[first:end].max())
+                for of_level, (first, end) in zip(counts, spans, strict=True)
+            ]
+            self._largest[chain, site] = known
+        return known
+
+    def useful(self) -> NDArray[np.bool_]:
+        """Return the units of the sites that take part in any placement on the empty grid."""
+        tree = self.tree
+        block = next((chains[0].block[0] for chains in self.chains.values()), 1)
+        need = self.ranks // block
+        rooms = {site: self._full_room(site, need) for site in self.chains}
+        most = 1 if self.together else min(self.spec.max_sites, need)
+        useful = np.zeros(len(self.eligible), np.bool_)
+        for site, room in rooms.items():
+            others = sorted((r for other, r in rooms.items() if other != site), reverse=True)
+            if room and room + sum(others[: max(most - 1, 0)]) >= need:
+                first, end = tree.span(0, site)
+                useful[first:end] = self.eligible[first:end]
+        return useful
+
+    def _full_room(self, site: int, need: int) -> int:
+        """Return how many of ``need`` blocks the site has room for on the empty grid."""
+        blocks, must = self.full(self.chains[site][-1]), self.gang[site][0]
+        if not self.together:
+            return int(blocks.counts[0][site])
+        first, end = self.tree.within(must, 0, site)
+        most = blocks.counts[must][first:end].max()
+        return need if most * blocks.sizes[must] >= self.ranks else 0
+
+    @property
+    def together(self) -> bool:
+        """Whether all ranks must be at one site."""
+        return any(need.required and need.ranks >= self.ranks for need in self.option.groups)
+
+    @property
+    def bounded(self) -> bool:
+        """Whether nodes are limited by more than their devices."""
+        return bool(self.option.rank_resources) or self.spec.ranks_per_node_max > 0
+
+    def _bound(self, capacity: Capacity | None) -> Ints:
+        """Return the ranks that each node can host, whatever devices it has."""
+        most = self.spec.ranks_per_node_max or self.ranks
+        bound: Ints = np.full(len(self.tree.nodes), most, np.int64)
+        source = capacity or Capacity(self.tree)
+        for name, each in self.option.rank_resources:
+            bound = np.minimum(bound, source.host(name) // each)
+        return np.maximum(bound, 0)  # a node that was made smaller has less than nothing free
+
+
+def needs_of(option: Option) -> list[GroupNeed]:
+    """Return what the groups of ranks need, smallest first, but for that of the whole gang.
+
+    Beside what the option says: a tensor group sits on one node, a replica group at one site.
+    """
+    plan = option.plan
+    needs = {1: GroupNeed(ranks=1, level="node")}
+    needs[plan.tensor] = GroupNeed(ranks=plan.tensor, level="node")
+    needs.setdefault(plan.replica_ranks, GroupNeed(ranks=plan.replica_ranks, level="site"))
+    for need in option.groups:
+        if need.ranks < plan.world_size or need.ranks in needs:
+            needs[need.ranks] = need
+    return [needs[ranks] for ranks in sorted(needs)]
+
+
+def may_use(spec: JobSpec, option: Option, tree: Tree, number: int) -> bool:
+    """Return whether the node's kind, memory and labels and its site's rules allow the job."""
+    node, site = tree.nodes[number], tree.sites[tree.node_site[number]]
+    return (
+        node.accelerator == option.accelerator
+        and not 0 < node.memory_bytes < option.memory_bytes
+        and all(node.labels.get(name) == value for name, value in spec.labels.items())
+        and (not spec.sites or site.name in spec.sites)
+        and (not site.queues or spec.queue in site.queues)
+        and (not spec.data_required or site.name in spec.data_sites)
+    )
+
+
+def _chains(
+    needs: Sequence[GroupNeed], floors: Sequence[int], tree: Tree, site: int
+) -> tuple[Chain, ...]:
+    """Return the ways to keep the groups together at a site, closest first; none: it cannot.
+
+    A wish gives way one level at a time, that of the largest group first, down to its floor.
+    """
+    levels = []
+    for need, floor in zip(needs, floors, strict=True):
+        level = tree.level(site, need.level)
+        if level is None and need.required:
+            return ()
+        levels.append(max(level or 0, floor))
+    wished = [i for i in reversed(range(len(needs))) if not needs[i].required]
+    chains = {_nested(needs, levels): 0}
+    steps = 0
+    for i in wished:
+        while levels[i] > floors[i]:
+            levels[i] -= 1
+            steps += 1
+            chains.setdefault(_nested(needs, levels), steps)
+    return tuple(Chain(groups, steps) for groups, steps in chains.items())
+
+
+def _nested(needs: Sequence[GroupNeed], levels: Sequence[int]) -> tuple[tuple[int, int], ...]:
+    """Return groups and levels where each group sits at least as close as the one that holds it."""
+    groups: list[tuple[int, int]] = []
+    inner = 0
+    for need, level in zip(reversed(needs), reversed(levels), strict=True):
+        inner = max(inner, level)
+        groups.append((need.ranks, inner))
+    return tuple(reversed(groups))
+
+
+def _gang(option: Option, tree: Tree, site: int) -> tuple[int, int]:
+    """Return the level at which all ranks must be together, -1 for never, and that which should."""
+    must = liked = 0
+    for need in option.groups:
+        if need.ranks >= option.plan.world_size:
+            level = tree.level(site, need.level)
+            if need.required:
+                must = max(must, -1 if level is None else level)
+                if level is None:
+                    return -1, -1
+            liked = max(liked, level or 0)
+    return must, max(must, liked)

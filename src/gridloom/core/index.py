@@ -1,0 +1,337 @@
+"""What follows from the state, kept beside it so that a step need not look at everything.
+
+Nothing here is written down: built anew from the state, it is the same and decides the same.
+"""
+
+import bisect
+import heapq
+import math
+from collections.abc import Iterator
+
+import numpy as np
+
+from gridloom.base.errors import BrokenError
+from gridloom.core import order, progress
+from gridloom.core.capacity import Capacity, Holding
+from gridloom.core.demand import Demand
+from gridloom.core.gang import Finder
+from gridloom.core.ledger import Ledger
+from gridloom.core.rank import Ranker
+from gridloom.core.state import State
+from gridloom.core.topology import Tree
+from gridloom.model.inventory import Inventory
+from gridloom.model.life import HOLDING, JOB_TRANSITIONS, OVER, Job, JobState, Placement
+from gridloom.model.policy import Policy
+from gridloom.model.spec import JobSpec
+
+_NOTHING = Inventory(sites=())
+
+
+class Shape:
+    """Jobs that ask alike: where one cannot go, no other can.
+
+    Attributes:
+        spec: Of one of them.
+        demands: Its options on the present grid, the best first.
+        possible: Those that fit on the empty grid.
+        eligible: For each unit whether any of these may use it.
+    """
+
+    def __init__(self, spec: JobSpec, tree: Tree) -> None:
+        self.spec = spec
+        self.demands = tuple(Demand(spec, option, tree) for option in spec.options)
+        self.possible = tuple(
+            demand
+            for demand in self.demands
+            if Finder(demand, Capacity(tree), tree.unit_devices).fits()
+        )
+        self.eligible = np.zeros(len(tree.unit_devices), np.bool_)
+        for demand in self.possible:
+            self.eligible |= demand.eligible
+
+
+class Bucket:
+    """The waiting jobs of one shape in one queue, in order.
+
+    Attributes:
+        queue: Where they wait.
+        shape: What they ask.
+        failed: The state of the capacity in which the first found no place; nothing before.
+        helpless: Who held what when nobody could be evicted for the first, and until when that is
+            known; nothing before.
+    """
+
+    def __init__(self, queue: str, shape: Shape) -> None:
+        self.queue, self.shape = queue, shape
+        self.failed: int | None = None
+        self.helpless: tuple[int, str, float] | None = None
+        self._heap: list[order.Key] = []
+        self._members: dict[str, Job] = {}
+
+    def __len__(self) -> int:
+        return len(self._members)
+
+    def push(self, key: order.Key, job: Job) -> None:
+        """Let a job wait here."""
+        self._members[job.job_id] = job
+        heapq.heappush(self._heap, key)
+
+    def drop(self, job: Job) -> None:
+        """Let a job wait here no more."""
+        del self._members[job.job_id]
+
+    def head(self) -> tuple[order.Key, Job] | None:
+        """Return the first job and its key."""
+        while self._heap:
+            key = self._heap[0]
+            if (job := self._members.get(key[-1])) is not None:
+                return key, job
+            heapq.heappop(self._heap)
+        return None
+
+    def jobs(self) -> Iterator[tuple[order.Key, Job]]:
+        """Yield all jobs in order."""
+        for key in sorted(set(self._heap)):
+            if (job := self._members.get(key[-1])) is not None:
+                yield key, job
+
+
+class Index:
+    """Everything that is derived from the state.
+
+    Attributes:
+        state: What it is derived from.
+        policy: By which jobs are placed.
+        tree: The grid as arrays.
+        capacity: What is free.
+        ledger: What the queues use.
+        ranker: What places are worth.
+        holdings: What each job holds, by number, in the order of starting.
+        strict: Queues in which a job that cannot start holds up those behind it.
+        buckets: Waiting jobs by queue and shape.
+        ends: When those that hold devices are predicted to end, in order; without the unknown.
+        running_at: How many jobs hold devices, by priority.
+        changes: Changes whenever who holds what does.
+        dirty: Whether a cycle could change anything.
+    """
+
+    def __init__(self, state: State) -> None:
+        self.state = state
+        self.changes = 0
+        self._due: list[tuple[float, str]] = []
+        self._again: list[float] = []
+        self.rebuild()
+
+    def rebuild(self) -> None:
+        """Derive everything anew."""
+        inventory = self.state.inventory or _NOTHING
+        self.policy: Policy = inventory.policy
+        self.tree = Tree(inventory)
+        self.capacity = Capacity(self.tree)
+        self.ledger = Ledger(inventory.queues, inventory.cohorts, self.tree.totals)
+        self.strict = frozenset(q.name for q in inventory.queues if q.order == "strict")
+        self.reprice()
+        self.holdings: dict[str, Holding] = {}
+        self.running_at: dict[int, int] = {}
+        self.ends: list[tuple[float, str]] = []
+        self._end_of: dict[str, float] = {}
+        self.buckets: dict[tuple[object, ...], Bucket] = {}
+        self._shapes: dict[tuple[object, ...], Shape] = {}
+        self._bucket_of: dict[str, Bucket] = {}
+        self._followers: dict[str, list[str]] = {}
+        self.reopen()
+        jobs = self.state.jobs.values()
+        for job in sorted(
+            (job for job in jobs if job.state in HOLDING), key=lambda job: job.attempts[-1].epoch
+        ):
+            self.occupy(job)
+        for job in order.queued(jobs):
+            self.enqueue(job)
+        for job in order.in_order(job for job in jobs if job.reservation is not None):
+            self.keep(job)
+        self.dirty = True
+
+    def reprice(self) -> None:
+        """Take the signals of the moment."""
+        self.ranker = Ranker(self.tree, self.policy.weights, self.state.signals)
+        self.dirty = True
+
+    def reopen(self) -> None:
+        """Let new work use exactly the nodes that bear no mark."""
+        marks = self.state.marks
+        self.capacity.open(
+            [
+                domain not in marks and self.tree.sites[site].name not in marks
+                for domain, site in zip(
+                    self.tree.domains, self.tree.node_site.tolist(), strict=True
+                )
+            ]
+        )
+        self.dirty = True
+
+    def shape(self, spec: JobSpec) -> Shape:
+        """Return the shape of a job, the same for all that ask alike."""
+        key = (
+            spec.options,
+            spec.sites,
+            spec.min_sites,
+            spec.max_sites,
+            spec.queue,
+            spec.nodes,
+            tuple(sorted(spec.labels.items())),
+            spec.ranks_per_node_max,
+            spec.data_sites,
+            spec.data_required,
+        )
+        if key not in self._shapes:
+            self._shapes[key] = Shape(spec, self.tree)
+        return self._shapes[key]
+
+    def move(self, job: Job, to: JobState) -> None:
+        """Let ``job`` enter the state ``to``: the only place where a job's state changes.
+
+        Raises:
+            BrokenError: The table of transitions has no such step.
+        """
+        if to not in JOB_TRANSITIONS[job.state]:
+            raise BrokenError(f"job {job.job_id} cannot go from {job.state} to {to}")
+        before, job.state = job.state, to
+        if before is JobState.QUEUED:
+            self._dequeue(job)
+        if before in HOLDING and to not in HOLDING:
+            self._vacate(job)
+        if to is JobState.QUEUED:
+            self.enqueue(job)
+        if to in OVER or to is JobState.STARTING:
+            for follower in self._followers.pop(job.job_id, ()):
+                if (waiting := self.state.jobs.get(follower)) is not None:
+                    self.requeue(waiting)
+
+    def enqueue(self, job: Job) -> None:
+        """Let a queued job wait for devices, unless it must wait for something else first."""
+        self.watch(job)
+        if job.not_before_s > self.state.now_s:
+            return
+        if unmet := unmet_dependencies(self.state, job):
+            for other in unmet:
+                self._followers.setdefault(other, []).append(job.job_id)
+            return
+        shape = self.shape(job.spec)
+        bucket = self.buckets.setdefault((job.spec.queue, id(shape)), Bucket(job.spec.queue, shape))
+        bucket.push(order.key(job, self.policy), job)
+        self._bucket_of[job.job_id] = bucket
+        self.dirty = True
+
+    def requeue(self, job: Job) -> None:
+        """Look again whether a queued job waits for devices only."""
+        if job.state is JobState.QUEUED and job.job_id not in self._bucket_of:
+            self.enqueue(job)
+
+    def bucket(self, job: Job) -> Bucket | None:
+        """Return where a job waits for devices; nothing if it does not."""
+        return self._bucket_of.get(job.job_id)
+
+    def occupy(self, job: Job, held: Holding | None = None) -> None:
+        """Note what the job's attempt holds."""
+        placement = job.attempts[-1].placement
+        if held is None:
+            held = self.capacity.holding(placement)
+        self.capacity.take(held)
+        self.holdings[job.job_id] = held
+        self.changes += 1
+        self._note_end(job)
+        priority = job.spec.priority
+        self.running_at[priority] = self.running_at.get(priority, 0) + 1
+        self.ledger.take(job.spec.queue, placement.option.accelerator, placement.option.devices)
+        self.watch(job)
+        self.dirty = True
+
+    def retime(self, job: Job) -> None:
+        """Take in that a running job will end at another time."""
+        self._forget_end(job)
+        self._note_end(job)
+
+    def keep(self, job: Job) -> None:
+        """Keep the places of the job's reservation."""
+        assert job.reservation is not None
+        held = self.capacity.holding(job.reservation)
+        self.capacity.keep(job.job_id, held.units, held.devices)
+        self.watch(job)
+        self.dirty = True
+
+    def reserve(self, job: Job, places: Placement, until_s: float) -> None:
+        """Reserve places for a job."""
+        job.reservation, job.reserved_until_s = places, until_s
+        self.keep(job)
+
+    def unreserve(self, job: Job) -> None:
+        """Give up what is reserved for the job, if anything is."""
+        if job.reservation is not None:
+            job.reservation, job.reserved_until_s = None, 0.0
+            self.capacity.release(job.job_id)
+            self.dirty = True
+
+    def watch(self, job: Job, at_s: float = 0.0) -> None:
+        """See to it that the job's timers are looked at."""
+        heapq.heappush(self._due, (at_s, job.job_id))
+
+    def again(self, at_s: float) -> None:
+        """Let the next cycle after that time look at everything anew."""
+        heapq.heappush(self._again, at_s)
+
+    def next_again_s(self, now: float) -> float:
+        """Return the first such time after now; those that have come make the index dirty."""
+        while self._again and self._again[0] <= now:
+            heapq.heappop(self._again)
+            self.dirty = True
+        return self._again[0] if self._again else math.inf
+
+    def due(self) -> list[tuple[float, str]]:
+        """Return the heap of the times at which jobs are to be looked at; too early is allowed."""
+        return self._due
+
+    def _note_end(self, job: Job) -> None:
+        end_s = progress.end_s(job, job.attempts[-1])
+        if end_s < math.inf:
+            self._end_of[job.job_id] = end_s
+            bisect.insort(self.ends, (end_s, job.job_id))
+
+    def _forget_end(self, job: Job) -> None:
+        end_s = self._end_of.pop(job.job_id, None)
+        if end_s is not None:
+            del self.ends[bisect.bisect_left(self.ends, (end_s, job.job_id))]
+
+    def _dequeue(self, job: Job) -> None:
+        bucket = self._bucket_of.pop(job.job_id, None)
+        if bucket is not None:
+            bucket.drop(job)
+            self.dirty = True
+
+    def _vacate(self, job: Job) -> None:
+        placement = job.attempts[-1].placement
+        self.capacity.give_back(self.holdings.pop(job.job_id))
+        self.changes += 1
+        self._forget_end(job)
+        priority = job.spec.priority
+        self.running_at[priority] -= 1
+        if not self.running_at[priority]:
+            del self.running_at[priority]
+        self.ledger.give_back(
+            job.spec.queue, placement.option.accelerator, placement.option.devices
+        )
+        self.dirty = True
+
+
+def unmet_dependencies(state: State, job: Job) -> list[str]:
+    """Return the jobs that must end, or start, before this one may."""
+    unmet = []
+    for need in job.spec.after:
+        other = state.jobs.get(need.job_id)
+        if other is None:
+            continue  # it was over and is forgotten, or never was; intake refuses what never was
+        if need.kind == "after":
+            if not other.attempts and other.state not in OVER:
+                unmet.append(other.job_id)
+        elif other.state not in OVER:
+            unmet.append(other.job_id)
+    return unmet

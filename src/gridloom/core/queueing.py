@@ -1,0 +1,238 @@
+"""One pass over the waiting jobs: who may start where, and what a blocked one keeps from others."""
+
+import heapq
+from collections.abc import Iterator
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from gridloom.core import backfill, progress
+from gridloom.core.demand import Demand
+from gridloom.core.gang import Finder, Spot, predicted_step_s
+from gridloom.core.index import Bucket, Index
+from gridloom.core.order import Key
+from gridloom.core.shortage import Shortage
+from gridloom.core.topology import Ints
+from gridloom.model.booking import Booking
+from gridloom.model.life import Job
+from gridloom.model.reason import Why
+
+
+class Block(msgspec.Struct, frozen=True):
+    """Why a job cannot start now.
+
+    Attributes:
+        code: The rule that stands in its way.
+        by: The job or booking for which it is kept back; empty for none.
+        shortage: What its queue lacks, if that is it.
+        start_s: When the job in ``by`` was promised to start.
+    """
+
+    code: Why
+    by: str = ""
+    shortage: Shortage | None = None
+    start_s: float = 0.0
+
+
+class Pass:
+    """What has been decided so far in one cycle, and what may still be given away."""
+
+    def __init__(self, index: Index, now: float) -> None:
+        self.index, self.now = index, now
+        self.promises: list[backfill.Promise] = []
+        self.stopped_by = ""
+        self._strict: dict[str, str] = {}
+        self._held: NDArray[np.bool_] | None = None
+        self._held_for: list[tuple[NDArray[np.bool_], str]] = []
+        self._guarded: NDArray[np.bool_] | None = None
+        self._bookings = [
+            (booking, _booked(index, booking))
+            for _, booking in sorted(index.state.bookings.items())
+            if booking.end_s > now
+        ]
+        self._releases: backfill.Releases | None = None
+
+    def decide(self, bucket: Bucket, job: Job) -> Spot | Block:
+        """Return the best place for the first job of a bucket, or what stands in its way."""
+        if by := self._strict.get(bucket.queue, self.stopped_by):
+            return Block(Why.BEHIND_STRICT, by)
+        grown = self.index.capacity.grown
+        if bucket.failed == grown and job.reservation is None:
+            return Block(Why.IN_USE)
+        return self._try(bucket, job, grown)
+
+    def _try(self, bucket: Bucket, job: Job, grown: int) -> Spot | Block:
+        short: Shortage | None = None
+        best: Spot | None = None
+        block: Block | None = None
+        for demand in bucket.shape.possible:
+            if short_of := self._short(job, demand):
+                short = short or short_of
+                continue
+            found = self._place(job, demand)
+            if isinstance(found, Block):
+                block = block if block and block.code is not Why.IN_USE else found
+            elif best is None or found.cost < best.cost:
+                best = found
+                if not _comparable(bucket):
+                    break
+        if best is not None:
+            return best
+        if block is None:
+            return Block(Why.QUOTA, shortage=short)
+        if block.code is Why.IN_USE and short is None and job.reservation is None:
+            bucket.failed = grown
+        return block
+
+    def blocked(self, bucket: Bucket, job: Job, block: Block) -> None:
+        """Take in that a job cannot start: others may have to leave it what it could use."""
+        if bucket.queue in self.index.strict:
+            self._strict.setdefault(bucket.queue, job.job_id)
+        if block.code in {Why.QUOTA, Why.BEHIND_STRICT, Why.MAKING_ROOM}:
+            return
+        policy = self.index.policy
+        match policy.blocked:
+            case "skip":
+                pass
+            case "stop":
+                self.stopped_by = self.stopped_by or job.job_id
+            case "hold":
+                self._hold(bucket, job)
+            case "easy" | "conservative":
+                self._guard(bucket, job, first=policy.blocked == "easy")
+
+    def unheld(self, job: Job) -> Ints:
+        """Return what the job could have of the nodes that are not kept for earlier jobs."""
+        available = self.index.capacity.available_to(job.job_id)
+        return available if self._held is None else np.where(self._held, 0, available)
+
+    def held_nodes(self) -> dict[int, str]:
+        """Return the nodes that are kept for earlier jobs, by number, and for whom."""
+        held: dict[int, str] = {}
+        for units, job_id in self._held_for:
+            for node in np.unique(self.index.tree.unit_node[units]).tolist():
+                held.setdefault(node, job_id)
+        return held
+
+    def started(self, job: Job, spot: Spot) -> None:
+        """Take in that a job starts: what it runs into a promise with is not there any more."""
+        run_s = progress.run_s(job, spot.demand.option, predicted_step_s(spot))
+        for promise in self.promises:
+            if self.now + run_s > promise.start_s:
+                promise.slack[spot.units] -= spot.ranks * spot.demand.option.rank_devices
+
+    def _short(self, job: Job, demand: Demand) -> Shortage | None:
+        option = demand.option
+        return self.index.ledger.shortage(job.spec.queue, option.accelerator, option.devices)
+
+    def _place(self, job: Job, demand: Demand) -> Spot | Block:
+        capacity, ranker = self.index.capacity, self.index.ranker
+        available = capacity.available_to(job.job_id)
+        plain = Finder(demand, capacity, available).best(ranker)
+        if plain is None:
+            return Block(Why.IN_USE)
+        run_s = progress.run_s(job, demand.option, predicted_step_s(plain))
+        left, block = self._left(job, available, self.now + run_s)
+        if left is None:
+            return plain
+        if (left[plain.units] >= plain.ranks * demand.option.rank_devices).all():
+            return plain
+        return Finder(demand, capacity, left).best(ranker) or block
+
+    def _left(self, job: Job, available: Ints, end_s: float) -> tuple[Ints | None, Block]:
+        """Return what of the available the job may have until ``end_s``; nothing for all of it."""
+        left: Ints | None = None
+        block = Block(Why.IN_USE)
+        for booking, units in self._bookings:
+            if booking.start_s < end_s and job.spec.queue not in booking.queues:
+                left = np.where(units, 0, available if left is None else left)
+                block = Block(Why.BOOKED, booking.name, start_s=booking.start_s)
+        if self._held is not None:
+            left = np.where(self._held, 0, available if left is None else left)
+            block = Block(Why.HELD_FOR_EARLIER_JOB, self._held_for[0][1])
+        for promise in self.promises:
+            if end_s > promise.start_s:
+                left = np.minimum(available if left is None else left, promise.slack)
+                block = Block(Why.WOULD_DELAY, promise.job_id, start_s=promise.start_s)
+        return left, block
+
+    def _hold(self, bucket: Bucket, job: Job) -> None:
+        """Keep for a job exactly the nodes that it could use if the grid were empty."""
+        if 0 < self.index.policy.patience_s > self.now - job.submitted_s:
+            return
+        for demand in bucket.shape.possible:
+            units = demand.useful()
+            self._held_for.append((units, job.job_id))
+            self._held = units if self._held is None else self._held | units
+
+    def _guard(self, bucket: Bucket, job: Job, *, first: bool) -> None:
+        """Promise a start to a job, if nobody before it competes for the same devices."""
+        eligible = bucket.shape.eligible
+        if first and self._guarded is not None and (eligible & self._guarded).any():
+            return
+        self._guarded = eligible if self._guarded is None else self._guarded | eligible
+        if self._releases is None:
+            self._releases = backfill.Releases(self.index, self.now)
+        promised = backfill.promise(
+            self.index,
+            job,
+            bucket.shape.possible,
+            self.index.capacity.available_to(job.job_id),
+            self._releases,
+        )
+        if promised is None:
+            self._hold(bucket, job)
+        else:
+            self.promises.append(promised)
+
+
+def heads(index: Index) -> Iterator[tuple[Bucket, Job]]:
+    """Yield the first job of each bucket, in order; after a start the next one of its bucket.
+
+    Whoever takes a job from this starts it, or is done with its bucket for this cycle.
+    """
+    by_share = index.policy.order == "share"
+    heap: list[tuple[tuple[float, ...], Key, int, Bucket]] = []
+    for number, bucket in enumerate(index.buckets.values()):
+        _push(index, heap, number, bucket, by_share=by_share)
+    while heap:
+        share, key, number, bucket = heapq.heappop(heap)
+        head = bucket.head()
+        if head is None or head[0] != key:
+            continue
+        if by_share and index.ledger.path_share(bucket.queue) != share:
+            _push(index, heap, number, bucket, by_share=True)
+            continue
+        yield bucket, head[1]
+        following = bucket.head()
+        if following is not None and following[0] != key:
+            _push(index, heap, number, bucket, by_share=by_share)
+
+
+def _push(
+    index: Index,
+    heap: list[tuple[tuple[float, ...], Key, int, Bucket]],
+    number: int,
+    bucket: Bucket,
+    *,
+    by_share: bool,
+) -> None:
+    if (head := bucket.head()) is not None:
+        share = tuple(index.ledger.path_share(bucket.queue)) if by_share else ()
+        heapq.heappush(heap, (share, head[0], number, bucket))
+
+
+def _comparable(bucket: Bucket) -> bool:
+    """Return whether the step times of all options are known, so that places can be compared."""
+    return all(option.step_s or option.speeds for option in bucket.shape.spec.options)
+
+
+def _booked(index: Index, booking: Booking) -> NDArray[np.bool_]:
+    tree = index.tree
+    return tree.per_unit(
+        [
+            domain in booking.nodes or tree.sites[site].name in booking.nodes
+            for domain, site in zip(tree.domains, tree.node_site.tolist(), strict=True)
+        ]
+    )

@@ -155,6 +155,8 @@ class Capacity:
             if (self.host(name)[wanted.nodes] < wanted.ranks * each).any():
                 return None
         ranks = wanted.devices // places.option.rank_devices
+        if int(ranks.sum()) < places.option.plan.world_size:  # the nodes are other ones by now
+            return None
         placement, held = self.place(places.option, wanted.units, ranks, prices)
         return replace(placement, level=places.level, step_s=places.step_s), held
 

@@ -1,13 +1,16 @@
 """One cycle: what is reserved starts, then whoever is next and fits; for others room is made."""
 
-from gridloom.core import preempt
+import math
+
+from gridloom.core import calendar, preempt, progress, rearrange
 from gridloom.core.capacity import Holding
-from gridloom.core.gang import Spot, predicted_step_s
+from gridloom.core.gang import Spot
 from gridloom.core.index import Bucket, Index
 from gridloom.core.queueing import Block, Pass, heads
 from gridloom.core.turn import Turn
 from gridloom.model.action import StartAttempt
 from gridloom.model.life import Attempt, Job, JobState, Placement, Task
+from gridloom.model.reason import Why
 
 
 def run(turn: Turn) -> None:
@@ -19,6 +22,7 @@ def run(turn: Turn) -> None:
     index.dirty = False
     if turn.state.inventory is None:
         return
+    calendar.turn_pages(turn)
     _start_reserved(turn)
     ahead = Pass(index, turn.now)
     evicting = preempt.Search(index, turn.now)
@@ -30,6 +34,7 @@ def run(turn: Turn) -> None:
         else:
             ahead.started(job, decided)
             _start(turn, job, decided)
+    rearrange.grow(turn)
     for promise in ahead.promises:
         turn.state.jobs[promise.job_id].promised_s = promise.start_s
     index.dirty = False
@@ -47,38 +52,27 @@ def _start_reserved(turn: Turn) -> None:
         if index.ledger.shortage(job.spec.queue, option.accelerator, option.devices):
             continue
         placed = index.capacity.place_kept(job.reservation, index.ranker.prices)
-        if placed is not None:
+        if placed is not None and not calendar.runs_into_booking(turn, job, job.reservation):
             _begin(turn, job, *placed)
 
 
 def _make_room(
     turn: Turn, evicting: preempt.Search, bucket: Bucket, job: Job, block: Block
 ) -> Block:
-    """Evict others for a job, if that lets it start, and keep for it what becomes free."""
+    """Let others shrink, move or go if that lets a job start, and keep for it what they leave."""
+    start_s = job.promised_s or math.inf
+    if rearrange.make_room(turn, bucket, job, block, start_s):
+        return Block(Why.MAKING_ROOM)
     found = evicting.victims(bucket, job, block)
     if found is None:
         return block
     preempt.carry_out(turn, job, found)
-    return Block(preempt.MAKING_ROOM)
+    return Block(Why.MAKING_ROOM)
 
 
 def _start(turn: Turn, job: Job, spot: Spot) -> None:
     index = turn.index
-    placement, held = index.capacity.place(
-        spot.demand.option, spot.units, spot.ranks, index.ranker.prices
-    )
-    _begin(turn, job, settled(index, placement, spot), held)
-
-
-def settled(index: Index, placement: Placement, spot: Spot) -> Placement:
-    """Return the placement with the level that it reaches and its predicted step time."""
-    return Placement(
-        option=placement.option,
-        tasks=placement.tasks,
-        price_per_hour=placement.price_per_hour,
-        level=index.ranker.placement_level(spot.site, spot.gang),
-        step_s=predicted_step_s(spot),
-    )
+    _begin(turn, job, *index.place(spot))
 
 
 def _begin(turn: Turn, job: Job, placement: Placement, held: Holding) -> None:
@@ -100,8 +94,20 @@ def _begin(turn: Turn, job: Job, placement: Placement, held: Holding) -> None:
     job.attempts.append(attempt)
     job.reason, job.promised_s = None, 0.0
     index.unreserve(job)
+    queue = index.queues.get(job.spec.queue)
+    if queue is not None and queue.accelerator_hours:
+        run_s = progress.run_s(job, placement.option, placement.step_s)
+        state.allowance.hold(
+            queue,
+            f"{job.job_id}/{attempt.number}",
+            devices=placement.option.devices,
+            predicted_s=run_s if run_s < math.inf else 0.0,
+            now=turn.now,
+        )
     index.move(job, JobState.STARTING)
     index.occupy(job, held)
+    if job.spec.spares or job.spares:
+        index.spare(job, _spares(turn, job, placement))
     turn.actions.append(
         StartAttempt(
             job_id=job.job_id,
@@ -112,3 +118,31 @@ def _begin(turn: Turn, job: Job, placement: Placement, held: Holding) -> None:
             lease_until_s=lease_until_s,
         )
     )
+
+
+def _spares(turn: Turn, job: Job, placement: Placement) -> tuple[str, ...]:
+    """Return idle nodes for a loss: such as the job may use, those nearest to it first."""
+    index = turn.index
+    tree, wanted = index.tree, job.spec.spares
+    demand = next(d for d in index.shape(job.spec).demands if d.option == placement.option)
+    available = index.capacity.available_to(job.job_id)
+    first = tree.number[placement.tasks[0].domain]
+    idle = [
+        number
+        for number in range(len(tree.nodes))
+        if all(
+            demand.eligible[unit] and available[unit] == tree.unit_devices[unit] > 0
+            for unit in tree.units_of(tree.domains[number])
+        )
+    ]
+    idle.sort(key=lambda number: (-_shared_levels(index, first, number), number))
+    return tuple(tree.domains[number] for number in idle[:wanted])
+
+
+def _shared_levels(index: Index, node: int, other: int) -> int:
+    """Return how many levels, from the site on, hold both nodes; -1 if their sites differ."""
+    tree = index.tree
+    if tree.node_site[node] != tree.node_site[other]:
+        return -1
+    one, two = int(tree.first_unit[node]), int(tree.first_unit[other])
+    return sum(tree.above(level, one) == tree.above(level, two) for level in range(tree.node_level))

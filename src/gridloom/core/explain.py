@@ -6,6 +6,7 @@ import numpy as np
 from msgspec.structs import replace
 
 from gridloom.core import order, sentences
+from gridloom.core.allowance import Allowance
 from gridloom.core.fit import Ground, survey
 from gridloom.core.gang import Spot
 from gridloom.core.index import Index, unmet_dependencies
@@ -78,7 +79,9 @@ def never(index: Index, spec: JobSpec) -> Reason | None:
     short: Shortage | None = None
     for demand in shape.possible:
         option = demand.option
-        short = index.ledger.ever(spec.queue, option.accelerator, option.devices)
+        short = index.ledger.ever(spec.queue, option.accelerator, option.devices) or _too_long(
+            index, spec, option
+        )
         if short is None:
             return None
     if short is not None:
@@ -121,6 +124,19 @@ def _of_block(index: Index, ahead: Pass, job: Job, decided: Block, ground: Groun
         )
     start_s = next((p.start_s for p in ahead.promises if p.job_id == job.job_id), None)
     return told if start_s is None else sentences.promised(told, start_s - index.state.now_s)
+
+
+def _too_long(index: Index, spec: JobSpec, option: Option) -> Shortage | None:
+    """Return what is short if the job needs more accelerator-hours than its queue ever has."""
+    queue = index.queues.get(spec.queue)
+    if queue is None or not queue.accelerator_hours:
+        return None
+    return Allowance().shortage(
+        queue,
+        devices=option.devices,
+        predicted_s=min(spec.forecast.duration_s, queue.period_s),
+        now=0.0,
+    )
 
 
 def _empty(index: Index) -> Ground:

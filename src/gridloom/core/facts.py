@@ -76,8 +76,11 @@ def _submitted(turn: Turn, event: JobSubmitted) -> None:
 
 
 def _admit(turn: Turn, job: Job) -> None:
-    """Fail a queued job that the grid could not run even if it were empty."""
-    if turn.state.inventory is not None and (never := explain.never(turn.index, job.spec)):
+    """Fail a queued job that could not start even if the grid were empty."""
+    never = reconcile.doomed(turn, job)
+    if turn.state.inventory is not None:
+        never = never or explain.never(turn.index, job.spec)
+    if never:
         reconcile.close_job(turn, job, JobState.FAILED, never)
 
 

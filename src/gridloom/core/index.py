@@ -9,12 +9,13 @@ import math
 from collections.abc import Iterator
 
 import numpy as np
+from msgspec.structs import replace
 
 from gridloom.base.errors import BrokenError
 from gridloom.core import order, progress
 from gridloom.core.capacity import Capacity, Holding
 from gridloom.core.demand import Demand
-from gridloom.core.gang import Finder
+from gridloom.core.gang import Finder, Spot, predicted_step_s
 from gridloom.core.ledger import Ledger
 from gridloom.core.rank import Ranker
 from gridloom.core.state import State
@@ -22,7 +23,7 @@ from gridloom.core.topology import Tree
 from gridloom.model.inventory import Inventory
 from gridloom.model.life import HOLDING, JOB_TRANSITIONS, OVER, Job, JobState, Placement
 from gridloom.model.policy import Policy
-from gridloom.model.spec import JobSpec
+from gridloom.model.spec import Dependency, JobSpec
 
 _NOTHING = Inventory(sites=())
 
@@ -57,14 +58,14 @@ class Bucket:
         queue: Where they wait.
         shape: What they ask.
         failed: The state of the capacity in which the first found no place; nothing before.
-        helpless: Who held what when nobody could be evicted for the first, and until when that is
-            known; nothing before.
+        helpless: When nobody could be moved or evicted for the first: ``Index.moment`` then, and
+            who it was; nothing before.
     """
 
     def __init__(self, queue: str, shape: Shape) -> None:
         self.queue, self.shape = queue, shape
         self.failed: int | None = None
-        self.helpless: tuple[int, str, float] | None = None
+        self.helpless: tuple[tuple[int, int], str] | None = None
         self._heap: list[order.Key] = []
         self._members: dict[str, Job] = {}
 
@@ -107,19 +108,22 @@ class Index:
         ledger: What the queues use.
         ranker: What places are worth.
         holdings: What each job holds, by number, in the order of starting.
+        queues: By name.
         strict: Queues in which a job that cannot start holds up those behind it.
         buckets: Waiting jobs by queue and shape.
         ends: When those that hold devices are predicted to end, in order; without the unknown.
         running_at: How many jobs hold devices, by priority.
-        changes: Changes whenever who holds what does.
+        changes: How often who holds what has changed.
+        looks: How often something had to be looked at again.
         dirty: Whether a cycle could change anything.
     """
 
     def __init__(self, state: State) -> None:
         self.state = state
-        self.changes = 0
+        self.changes = self.looks = 0
         self._due: list[tuple[float, str]] = []
         self._again: list[float] = []
+        self._again_at: set[float] = set()
         self.rebuild()
 
     def rebuild(self) -> None:
@@ -129,6 +133,7 @@ class Index:
         self.tree = Tree(inventory)
         self.capacity = Capacity(self.tree)
         self.ledger = Ledger(inventory.queues, inventory.cohorts, self.tree.totals)
+        self.queues = {queue.name: queue for queue in inventory.queues}
         self.strict = frozenset(q.name for q in inventory.queues if q.order == "strict")
         self.reprice()
         self.holdings: dict[str, Holding] = {}
@@ -147,7 +152,7 @@ class Index:
             self.occupy(job)
         for job in order.queued(jobs):
             self.enqueue(job)
-        for job in order.in_order(job for job in jobs if job.reservation is not None):
+        for job in order.in_order(job for job in jobs if job.reservation or job.spares):
             self.keep(job)
         self.dirty = True
 
@@ -222,6 +227,11 @@ class Index:
         self._bucket_of[job.job_id] = bucket
         self.dirty = True
 
+    def followers(self, job: Job) -> list[Job]:
+        """Return the queued jobs that wait for this one to start or end."""
+        names = self._followers.get(job.job_id, ())
+        return [self.state.jobs[name] for name in names if name in self.state.jobs]
+
     def requeue(self, job: Job) -> None:
         """Look again whether a queued job waits for devices only."""
         if job.state is JobState.QUEUED and job.job_id not in self._bucket_of:
@@ -230,6 +240,14 @@ class Index:
     def bucket(self, job: Job) -> Bucket | None:
         """Return where a job waits for devices; nothing if it does not."""
         return self._bucket_of.get(job.job_id)
+
+    def place(self, spot: Spot) -> tuple[Placement, Holding]:
+        """Return a placement at a spot, with the level that it reaches and its step time."""
+        placement, held = self.capacity.place(
+            spot.demand.option, spot.units, spot.ranks, self.ranker.prices
+        )
+        level = self.ranker.placement_level(spot.site, spot.gang)
+        return replace(placement, level=level, step_s=predicted_step_s(spot)), held
 
     def occupy(self, job: Job, held: Holding | None = None) -> None:
         """Note what the job's attempt holds."""
@@ -252,10 +270,17 @@ class Index:
         self._note_end(job)
 
     def keep(self, job: Job) -> None:
-        """Keep the places of the job's reservation."""
-        assert job.reservation is not None
-        held = self.capacity.holding(job.reservation)
-        self.capacity.keep(job.job_id, held.units, held.devices)
+        """Keep the places of the job's reservation, and its spare nodes, for it."""
+        kept: dict[int, int] = {}
+        if job.reservation is not None:
+            held = self.capacity.holding(job.reservation)
+            kept.update(zip(held.units.tolist(), held.devices.tolist(), strict=True))
+        for domain in job.spares:
+            for unit in self.tree.units_of(domain):
+                kept[unit] = int(self.tree.unit_devices[unit])
+        units = sorted(kept)
+        devices = [kept[unit] for unit in units]
+        self.capacity.keep(job.job_id, np.array(units, np.int64), np.array(devices, np.int64))
         self.watch(job)
         self.dirty = True
 
@@ -268,21 +293,40 @@ class Index:
         """Give up what is reserved for the job, if anything is."""
         if job.reservation is not None:
             job.reservation, job.reserved_until_s = None, 0.0
-            self.capacity.release(job.job_id)
-            self.dirty = True
+            self._keep_rest(job)
+
+    def spare(self, job: Job, domains: tuple[str, ...]) -> None:
+        """Keep exactly these nodes as spares of the job."""
+        if job.spares != domains:
+            job.spares = domains
+            self._keep_rest(job)
+
+    def _keep_rest(self, job: Job) -> None:
+        self.capacity.release(job.job_id)
+        if job.spares or job.reservation is not None:
+            self.keep(job)
+        self.dirty = True
 
     def watch(self, job: Job, at_s: float = 0.0) -> None:
         """See to it that the job's timers are looked at."""
         heapq.heappush(self._due, (at_s, job.job_id))
 
+    @property
+    def moment(self) -> tuple[int, int]:
+        """Changes whenever who holds what does, or when something that had to wait may be done."""
+        return self.changes, self.looks
+
     def again(self, at_s: float) -> None:
         """Let the next cycle after that time look at everything anew."""
-        heapq.heappush(self._again, at_s)
+        if at_s not in self._again_at:
+            self._again_at.add(at_s)
+            heapq.heappush(self._again, at_s)
 
     def next_again_s(self, now: float) -> float:
         """Return the first such time after now; those that have come make the index dirty."""
         while self._again and self._again[0] <= now:
-            heapq.heappop(self._again)
+            self._again_at.discard(heapq.heappop(self._again))
+            self.looks += 1
             self.dirty = True
         return self._again[0] if self._again else math.inf
 
@@ -323,15 +367,24 @@ class Index:
 
 
 def unmet_dependencies(state: State, job: Job) -> list[str]:
-    """Return the jobs that must end, or start, before this one may."""
-    unmet = []
-    for need in job.spec.after:
-        other = state.jobs.get(need.job_id)
-        if other is None:
-            continue  # it was over and is forgotten, or never was; intake refuses what never was
-        if need.kind == "after":
-            if not other.attempts and other.state not in OVER:
-                unmet.append(other.job_id)
-        elif other.state not in OVER:
-            unmet.append(other.job_id)
-    return unmet
+    """Return the jobs that must end, or start, before this one may.
+
+    A job that is not known was over and is forgotten.
+    """
+    return [
+        need.job_id
+        for need in job.spec.after
+        if (other := state.jobs.get(need.job_id)) is not None and not _met(need, other)
+    ]
+
+
+def _met(need: Dependency, other: Job) -> bool:
+    match need.kind:
+        case "after":
+            return bool(other.attempts) or other.state in OVER
+        case "afterany":
+            return other.state in OVER
+        case "afterok":
+            return other.state is JobState.SUCCEEDED
+        case "afternotok":
+            return other.state in OVER and other.state is not JobState.SUCCEEDED

@@ -1,6 +1,5 @@
 """Preemption: the least set of running jobs whose end really lets another start."""
 
-import math
 from collections.abc import Iterator, Sequence
 
 import msgspec
@@ -16,8 +15,6 @@ from gridloom.core.topology import Ints
 from gridloom.core.turn import Turn
 from gridloom.model.life import Job, JobState, Placement
 from gridloom.model.reason import Reason, Why
-
-MAKING_ROOM = Why.MAKING_ROOM
 
 _DOMAINS_MAX = 32
 """Domains in which a set of victims is looked for, those with most room first."""
@@ -49,7 +46,6 @@ class Search:
     def __init__(self, index: Index, now: float) -> None:
         self.index, self.now = index, now
         self._running: list[Job] | None = None
-        self._again_s = math.inf
 
     def victims(self, bucket: Bucket, job: Job, block: Block) -> Victims | None:
         """Return whom to evict for a job that cannot start; nothing if that would not help."""
@@ -57,24 +53,19 @@ class Search:
             return None
         if job.reservation is not None or not self._worth_a_look(bucket, job):
             return None
-        self._again_s = math.inf
         for demand in bucket.shape.possible:
             candidates = self._candidates(job, demand)
             if candidates and (found := self._least(job, demand, candidates)):
                 self._running = None
                 return found
-        bucket.helpless = (self.index.changes, job.job_id, self._again_s)
-        if self._again_s < math.inf:
-            self.index.again(self._again_s)
+        bucket.helpless = (self.index.moment, job.job_id)
         return None
 
     def _worth_a_look(self, bucket: Bucket, job: Job) -> bool:
         """Return whether there may be anybody whom the job may have evicted."""
         index, policy = self.index, self.index.policy.preemption
-        if bucket.helpless is not None:
-            changes, job_id, again_s = bucket.helpless
-            if (changes, job_id) == (index.changes, job.job_id) and self.now < again_s:
-                return False
+        if bucket.helpless == (index.moment, job.job_id):
+            return False
         if policy.order or (
             policy.priority and min(index.running_at, default=0) < job.spec.priority
         ):
@@ -108,7 +99,7 @@ class Search:
         policy, now = self.index.policy.preemption, self.now
         attempt = other.attempts[-1]
         if now - attempt.started_s < policy.min_run_s:
-            self._again_s = min(self._again_s, attempt.started_s + policy.min_run_s)
+            self.index.again(attempt.started_s + policy.min_run_s)
             return False
         kind = demand.option.accelerator
         ledger, mine, theirs = self.index.ledger, job.spec.queue, other.spec.queue
@@ -120,7 +111,7 @@ class Search:
         if policy.priority and job.spec.priority > other.spec.priority:
             return True
         if other.evicted_s and now - other.evicted_s < policy.cooldown_s:
-            self._again_s = min(self._again_s, other.evicted_s + policy.cooldown_s)
+            self.index.again(other.evicted_s + policy.cooldown_s)
             return False
         return (
             policy.order
@@ -300,9 +291,7 @@ class _Trial:
         spot = self.finder().best(index.ranker) if self.fits() else None
         if spot is None:
             return None
-        return index.capacity.place(
-            spot.demand.option, spot.units, spot.ranks, index.ranker.prices
-        )[0]
+        return index.place(spot)[0]
 
     def _only(self, wanted: Sequence[Job]) -> None:
         names = {other.job_id for other in wanted}

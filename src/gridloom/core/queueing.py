@@ -1,6 +1,7 @@
 """One pass over the waiting jobs: who may start where, and what a blocked one keeps from others."""
 
 import heapq
+import math
 from collections.abc import Iterator
 
 import msgspec
@@ -8,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gridloom.core import backfill, progress
+from gridloom.core.allowance import next_period_s
 from gridloom.core.demand import Demand
 from gridloom.core.gang import Finder, Spot, predicted_step_s
 from gridloom.core.index import Bucket, Index
@@ -17,6 +19,9 @@ from gridloom.core.topology import Ints
 from gridloom.model.booking import Booking
 from gridloom.model.life import Job
 from gridloom.model.reason import Why
+
+_NO_CLAIM = frozenset({Why.QUOTA, Why.ACCELERATOR_HOURS, Why.BEHIND_STRICT, Why.MAKING_ROOM})
+"""What blocks a job without giving it a claim on devices."""
 
 
 class Block(msgspec.Struct, frozen=True):
@@ -80,7 +85,7 @@ class Pass:
         if best is not None:
             return best
         if block is None:
-            return Block(Why.QUOTA, shortage=short)
+            return Block(short.code if short else Why.QUOTA, shortage=short)
         if block.code is Why.IN_USE and short is None and job.reservation is None:
             bucket.failed = grown
         return block
@@ -89,7 +94,7 @@ class Pass:
         """Take in that a job cannot start: others may have to leave it what it could use."""
         if bucket.queue in self.index.strict:
             self._strict.setdefault(bucket.queue, job.job_id)
-        if block.code in {Why.QUOTA, Why.BEHIND_STRICT, Why.MAKING_ROOM}:
+        if block.code in _NO_CLAIM:
             return
         policy = self.index.policy
         match policy.blocked:
@@ -123,8 +128,20 @@ class Pass:
                 promise.slack[spot.units] -= spot.ranks * spot.demand.option.rank_devices
 
     def _short(self, job: Job, demand: Demand) -> Shortage | None:
-        option = demand.option
-        return self.index.ledger.shortage(job.spec.queue, option.accelerator, option.devices)
+        option, queue = demand.option, self.index.queues.get(job.spec.queue)
+        short = self.index.ledger.shortage(job.spec.queue, option.accelerator, option.devices)
+        if short is not None or queue is None or not queue.accelerator_hours:
+            return short
+        run_s = progress.run_s(job, option, option.step_s)
+        short = self.index.state.allowance.shortage(
+            queue,
+            devices=option.devices,
+            predicted_s=run_s if run_s < math.inf else 0.0,
+            now=self.now,
+        )
+        if short is not None:
+            self.index.again(next_period_s(queue, self.now))
+        return short
 
     def _place(self, job: Job, demand: Demand) -> Spot | Block:
         capacity, ranker = self.index.capacity, self.index.ranker

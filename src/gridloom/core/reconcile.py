@@ -7,11 +7,14 @@ from collections.abc import Mapping
 from gridloom.core import budget, verdict
 from gridloom.core.index import Index
 from gridloom.core.order import in_order
-from gridloom.core.state import live_tasks, tasks_of
+from gridloom.core.state import Mark, live_tasks, tasks_of
 from gridloom.core.turn import LeaseTerms, Turn
 from gridloom.model.action import CloseJob, RenewLease, StopTask
 from gridloom.model.life import HOLDING, OVER, Attempt, Job, JobState, Outcome, Task, TaskState
 from gridloom.model.reason import Reason, Why
+
+_NODES_FAULT = frozenset({Why.SUPERVISOR_LOST, Why.LEASE_LAPSED, Why.NODE_LOST, Why.REFUSED})
+"""Causes that speak against the node, if job after job ends by them."""
 
 _PLACE_LOST = frozenset({Why.NODE_LOST, Why.LEASE_LAPSED})
 """Causes by which a gang loses a place that may come back."""
@@ -90,11 +93,37 @@ def end_tasks(turn: Turn, job: Job, outcomes: Mapping[str, Outcome]) -> None:
 
 def close_job(turn: Turn, job: Job, state: JobState, reason: Reason | None) -> None:
     """Let the job enter ``state``, over or queued anew, and say so when it is over."""
+    followers = turn.index.followers(job)
     turn.index.move(job, state)
     job.wanted, job.wanted_reason, job.reason = "", None, reason
     if state in OVER:
         turn.index.unreserve(job)
+        turn.index.spare(job, ())
         turn.actions.append(CloseJob(job_id=job.job_id, state=state))
+        for follower in followers:
+            if follower.state is JobState.QUEUED and (never := doomed(turn, follower)):
+                close_job(turn, follower, JobState.FAILED, never)
+        if turn.terms.forget_over:
+            del turn.state.jobs[job.job_id]
+
+
+def doomed(turn: Turn, job: Job) -> Reason | None:
+    """Return why a queued job can never start, if a job that it was to follow ended otherwise."""
+    for need in job.spec.after:
+        other = turn.state.jobs.get(need.job_id)
+        if other is None:
+            continue
+        failed = other.state in {JobState.FAILED, JobState.CANCELLED}
+        if (need.kind == "afterok" and failed) or (
+            need.kind == "afternotok" and other.state is JobState.SUCCEEDED
+        ):
+            wanted = "to succeed" if need.kind == "afterok" else "to fail"
+            return Reason(
+                code=Why.DEPENDENCY_FAILED,
+                sentence=f"was to start after {other.job_id}, which had {wanted} and {other.state}",
+                remedy="submit it again without that condition",
+            )
+    return None
 
 
 def evict(turn: Turn, job: Job, reason: Reason) -> None:
@@ -209,6 +238,8 @@ def _close_attempt(turn: Turn, job: Job) -> None:
     attempt.ended_s = turn.now
     attempt.outcome = verdict.cause(attempt)
     decided = verdict.judge(job, attempt.outcome)
+    _settle(turn, job, attempt)
+    _blame(turn, job, attempt)
     reason = decided.reason
     job.not_before_s = turn.now
     if decided.retry:
@@ -222,6 +253,40 @@ def _close_attempt(turn: Turn, job: Job) -> None:
     close_job(turn, job, decided.state, reason)
     if decided.state is JobState.QUEUED:
         _hold_places(turn, job, attempt, wanted)
+
+
+def _settle(turn: Turn, job: Job, attempt: Attempt) -> None:
+    queue = turn.index.queues.get(job.spec.queue)
+    if queue is not None and queue.accelerator_hours:
+        turn.state.allowance.settle(queue, f"{job.job_id}/{attempt.number}", turn.now)
+
+
+def _blame(turn: Turn, job: Job, attempt: Attempt) -> None:
+    """Count the jobs in a row that failed on a node for no fault of theirs; taint it in the end."""
+    state, policy = turn.state, turn.index.policy
+    assert attempt.outcome is not None
+    tainted = False
+    for task in tasks_of(attempt):
+        domain = task.placement.domain
+        assert task.outcome is not None
+        if task.outcome.code not in _NODES_FAULT:
+            if attempt.outcome.code is Why.COMPLETED:
+                state.failures.pop(domain, None)
+            continue
+        failed = state.failures.setdefault(domain, [])
+        if job.job_id not in failed:
+            failed.append(job.job_id)
+        if 0 < policy.failures_max <= len(failed) and domain not in state.marks:
+            sentence = (
+                f"{len(failed)} jobs in a row failed there, the last: {task.outcome.sentence}"
+            )
+            state.marks[domain] = Mark(
+                mark="taint", sentence=sentence, since_s=turn.now, by_core=True
+            )
+            del state.failures[domain]
+            tainted = True
+    if tainted:
+        turn.index.reopen()
 
 
 def _hold_places(turn: Turn, job: Job, attempt: Attempt, wanted: Reason | None) -> None:

@@ -4,6 +4,7 @@ from typing import Literal
 
 import msgspec
 
+from gridloom.core.allowance import Allowance
 from gridloom.model.booking import Booking
 from gridloom.model.inventory import Inventory
 from gridloom.model.life import Attempt, Job, Task, TaskState
@@ -16,11 +17,13 @@ class Mark(msgspec.Struct, frozen=True, kw_only=True):
         mark: As in ``NodeMarked``.
         sentence: Why, for a person.
         since_s: Since when.
+        by_core: The core came to it by itself, and forgets it after a while.
     """
 
     mark: Literal["cordon", "drain", "taint", "lost"]
     sentence: str
     since_s: float
+    by_core: bool = False
 
 
 class Signals(msgspec.Struct, kw_only=True):
@@ -47,9 +50,10 @@ class State(msgspec.Struct, kw_only=True, omit_defaults=True):
         epoch: The last fencing number given.
         now_s: The latest time seen; time never runs backwards in here.
         marks: Nodes and sites that take no new work, by ``site/node`` or ``site``.
-        failures: Attempts in a row that failed on a node, by ``site/node``.
+        failures: Jobs in a row that failed on a node, by ``site/node``.
         bookings: By name.
         signals: Prices and carbon of the moment, where they differ from the inventory's.
+        allowance: What queues have used of their accelerator-hours.
     """
 
     inventory: Inventory | None = None
@@ -57,9 +61,10 @@ class State(msgspec.Struct, kw_only=True, omit_defaults=True):
     epoch: int = 0
     now_s: float = 0.0
     marks: dict[str, Mark] = msgspec.field(default_factory=dict)
-    failures: dict[str, int] = msgspec.field(default_factory=dict)
+    failures: dict[str, list[str]] = msgspec.field(default_factory=dict)
     bookings: dict[str, Booking] = msgspec.field(default_factory=dict)
     signals: Signals = msgspec.field(default_factory=Signals)
+    allowance: Allowance = msgspec.field(default_factory=Allowance)
 
 
 def tasks_of(attempt: Attempt) -> list[Task]:

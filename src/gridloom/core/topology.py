@@ -122,6 +122,13 @@ class Tree:
         spans = self._spans[level]
         return int(spans.searchsorted(first)), int(spans.searchsorted(end))
 
+    def units_of(self, domain: str) -> range:
+        """Return the units of a node, by its name; none if the grid does not have it."""
+        number = self.number.get(domain)
+        if number is None:
+            return range(0)
+        return range(int(self.first_unit[number]), int(self.first_unit[number + 1]))
+
     def above(self, level: int, unit: int) -> int:
         """Return the domain of ``level`` that holds the unit."""
         return int(self._spans[level].searchsorted(unit, side="right")) - 1

@@ -211,6 +211,7 @@ class Job(msgspec.Struct, kw_only=True, omit_defaults=True):
         reservation: Places kept for it while they are being freed, or while a lost one may come
             back; nothing for none.
         reserved_until_s: When the reservation is given up.
+        spares: Idle nodes, as ``site/node``, that are kept beside it while it runs.
         promised_s: The latest start that it was promised when it was last blocked; 0 for none.
     """
 
@@ -233,6 +234,7 @@ class Job(msgspec.Struct, kw_only=True, omit_defaults=True):
     evicted_s: float = 0.0
     reservation: Placement | None = None
     reserved_until_s: float = 0.0
+    spares: tuple[str, ...] = ()
     promised_s: float = 0.0
 
     @property

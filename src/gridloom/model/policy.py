@@ -80,7 +80,8 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         resize_s_min: A job is grown no earlier than this after its last start.
         defragment: Jobs move at a checkpoint when that lets a blocked one start.
         slot_hold_s: How long a gang keeps the places it had when one of them is lost.
-        failures_max: Attempts in a row that a node fails before it is tainted; 0 for never.
+        failures_max: Different jobs in a row that a node fails before it is tainted; 0 for never.
+        taint_s: How long it then gets no work.
         predict: Durations come from a learned predictor rather than from the users.
     """
 
@@ -97,6 +98,7 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     defragment: bool = False
     slot_hold_s: float = 120.0
     failures_max: int = 3
+    taint_s: float = 3600.0
     predict: bool = False
 
 

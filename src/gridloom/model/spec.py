@@ -204,7 +204,8 @@ class JobSpec(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         after: Jobs that must have ended first.
         elastic: It may go over, at a checkpoint, from one of its options to another.
         preemptible: It may be evicted.
-        spares: Nodes, like its largest, that are kept idle beside it for a loss.
+        spares: Idle nodes that are kept beside it for a loss, as far as there are any when it
+            starts; they do not count as its devices.
         on_loss: What happens when a node of it is lost: start anew on other places as soon as
             there are any (``restart``), on fewer devices if need be (``shrink``), or wait for the
             same places to come back until the policy's hold is over (``wait``).

@@ -1,4 +1,4 @@
-"""The tables of fields in docs/how/documents.md, from the documents' own descriptions.
+"""The tables in docs/how/documents.md: of fields, from their own descriptions, and of policies.
 
 Run as a program it rewrites the page; the test beside it holds that nobody forgot to.
 """
@@ -7,12 +7,15 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, get_args, get_origin
 
+from msgspec import Struct
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
+from gridloom.model.policy import POLICIES, Policy
 from gridloom.wire.documents_values import Whole
 from gridloom.wire.grid_document import GridDocument
 from gridloom.wire.job_document import JobDocument
+from gridloom.wire.policy_document import POLICY_NAMES
 
 PAGE = Path(__file__).parents[2] / "docs" / "how" / "documents.md"
 DOCUMENTS: dict[str, type[BaseModel]] = {"job": JobDocument, "grid": GridDocument}
@@ -23,13 +26,13 @@ def table(model: type[BaseModel]) -> str:
     lines = ["| field | meaning | default |", "|---|---|---|"]
     for name, field in fields(model, ""):
         meaning = (field.description or "").replace("|", "\\|")
-        lines.append(f"| `{name}` | {meaning} | {default(field)} |")
+        lines.append(f"| `{name}` | {meaning} | {of_policy(name) or default(field)} |")
     return "\n".join(lines)
 
 
 def fields(model: type[BaseModel], place: str) -> Iterator[tuple[str, FieldInfo]]:
     for name, field in model.model_fields.items():
-        path = f"{place}{name}"
+        path = f"{place}{field.alias or name}"
         yield path, field
         inner = section(field.annotation)
         if inner is not None:
@@ -62,13 +65,48 @@ def default(field: FieldInfo) -> str:
     return f"`{value:g}`" if isinstance(value, float) else f"`{value}`"
 
 
+def of_policy(path: str) -> str:
+    """Return what the default policy has at a field of the grid file; nothing for other fields."""
+    section, *names = path.split(".")
+    value: Any = Policy()
+    for name in names:
+        value = getattr(value, POLICY_NAMES.get(name, name), None)
+    if section != "policy" or not names or value is None or isinstance(value, Struct):
+        return ""
+    if isinstance(value, tuple):
+        return f"`[{', '.join(f'{item:g}' for item in value)}]`"
+    return f"`{value if isinstance(value, str) else shown(value)}`"
+
+
+def policies() -> str:
+    """Return the named policies as a Markdown table."""
+    lines = ["| policy | order | blocked | besides |", "|---|---|---|---|"]
+    for name, policy in POLICIES.items():
+        besides = [
+            f"`{section}: {{{field}: {shown(getattr(getattr(policy, section), field))}}}`"
+            for section in ("weights", "preemption")
+            for field in getattr(policy, section).__struct_fields__
+            if getattr(getattr(policy, section), field)
+            != getattr(getattr(Policy(), section), field)
+        ]
+        lines.append(f"| `{name}` | {policy.order} | {policy.blocked} | {', '.join(besides)} |")
+    return "\n".join(lines)
+
+
+def shown(value: object) -> str:
+    return str(value).lower() if isinstance(value, bool) else f"{value:g}"
+
+
 def rewritten(text: str) -> str:
     """Return the page with its tables as they should be."""
-    for name, model in DOCUMENTS.items():
-        start, end = f"<!-- fields of a {name} file -->\n", f"<!-- end of the {name} file -->"
+    tables = {f"{name} file": table(model) for name, model in DOCUMENTS.items()}
+    marks = {name: f"<!-- fields of a {name} -->\n" for name in tables}
+    marks["policies"], tables["policies"] = "<!-- the policies -->\n", policies()
+    for name, rows in tables.items():
+        start, end = marks[name], f"<!-- end of the {name} -->"
         before, rest = text.split(start)
         _, after = rest.split(end)
-        text = f"{before}{start}{table(model)}\n{end}{after}"
+        text = f"{before}{start}{rows}\n{end}{after}"
     return text
 
 

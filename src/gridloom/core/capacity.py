@@ -44,6 +44,7 @@ class Capacity:
         tree: Of the grid.
         free: For each unit its devices that no attempt has.
         available: For each unit what a job may take: free, on a node that is open, and not kept.
+        total: Of ``available``, over all units.
         grown: Changes whenever something may have become available.
     """
 
@@ -51,6 +52,7 @@ class Capacity:
         self.tree = tree
         self.free = tree.unit_devices.copy()
         self.available = self.free.copy()
+        self.total = int(self.free.sum())
         self.grown = 0
         self._bits = [(1 << int(devices)) - 1 for devices in tree.unit_devices]
         self._open = np.ones(len(self.free), dtype=np.bool_)
@@ -111,7 +113,8 @@ class Capacity:
             for unit, count in zip(units.tolist(), ranks.tolist(), strict=True)
         )
         unit_nodes = tree.unit_node[units]
-        nodes, first = np.unique(unit_nodes, return_index=True)
+        first = np.flatnonzero(np.diff(unit_nodes, prepend=-1))
+        nodes = unit_nodes[first]
         tasks = []
         price = 0.0
         ends = [*first[1:].tolist(), len(bits)]
@@ -213,6 +216,7 @@ class Capacity:
         """Let only these nodes, told for each, be used by what starts from now on."""
         self._open = self.tree.per_unit(nodes)
         self.available = np.where(self._open, np.maximum(self.free - self._kept, 0), 0)
+        self.total = int(self.available.sum())
         self.grown += 1
 
     def openings(self) -> NDArray[np.bool_]:
@@ -238,8 +242,17 @@ class Capacity:
         return int(self.free[first:end].sum())
 
     def _refresh(self, units: Ints) -> None:
-        left = self.free[units] - self._kept[units]
-        self.available[units] = np.where(self._open[units], np.maximum(left, 0), 0)
+        if len(units) == 1:  # most jobs are small, and arrays are slow for one number
+            unit = int(units[0])
+            left = max(int(self.free[unit]) - int(self._kept[unit]), 0) * bool(self._open[unit])
+            self.total += left - int(self.available[unit])
+            self.available[unit] = left
+            return
+        left_of_all = np.where(
+            self._open[units], np.maximum(self.free[units] - self._kept[units], 0), 0
+        )
+        self.total += int(left_of_all.sum()) - int(self.available[units].sum())
+        self.available[units] = left_of_all
 
 
 def _lowest(mask: int, count: int) -> int:

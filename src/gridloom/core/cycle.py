@@ -6,7 +6,7 @@ from gridloom.core import calendar, preempt, progress, rearrange
 from gridloom.core.capacity import Holding
 from gridloom.core.gang import Spot
 from gridloom.core.index import Bucket, Index
-from gridloom.core.queueing import Block, Pass, heads
+from gridloom.core.queueing import Block, Line, Pass
 from gridloom.core.turn import Turn
 from gridloom.model.action import StartAttempt
 from gridloom.model.life import Attempt, Job, JobState, Placement, Task
@@ -26,14 +26,19 @@ def run(turn: Turn) -> None:
     _start_reserved(turn)
     ahead = Pass(index, turn.now)
     evicting = preempt.Search(index, turn.now)
-    for bucket, job in heads(index):
+    line = Line(index)
+    while (seen := line.next()) is not None:
+        bucket, job = seen.bucket, seen.job
         decided = ahead.decide(bucket, job)
         if isinstance(decided, Block):
+            limit_s = decided.limit_s
             decided = _make_room(turn, evicting, bucket, job, decided)
             ahead.blocked(bucket, job, decided)
+            line.blocked(seen, limit_s)
         else:
             ahead.started(job, decided)
             _start(turn, job, decided)
+            line.started(seen)
     rearrange.grow(turn)
     for promise in ahead.promises:
         turn.state.jobs[promise.job_id].promised_s = promise.start_s

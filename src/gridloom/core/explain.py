@@ -10,7 +10,7 @@ from gridloom.core.allowance import Allowance
 from gridloom.core.fit import Ground, survey
 from gridloom.core.gang import Spot
 from gridloom.core.index import Index, unmet_dependencies
-from gridloom.core.queueing import Block, Pass, heads
+from gridloom.core.queueing import Block, Line, Pass
 from gridloom.core.shortage import Shortage
 from gridloom.core.state import State
 from gridloom.model.inventory import Inventory
@@ -50,25 +50,28 @@ def _walk(index: Index, asked: Mapping[str, Job]) -> Iterator[tuple[Job, Reason 
     """Yield why each of the asked jobs waits, as the cycle comes to them."""
     buckets = {id(index.bucket(job)) for job in asked.values()}
     ahead = Pass(index, index.state.now_s)
-    for bucket, head in heads(index):
+    line = Line(index)
+    told: dict[int, Reason | None] = {}
+    while (seen := line.next()) is not None:
+        bucket, head = seen.bucket, seen.job
         decided = ahead.decide(bucket, head)
         if isinstance(decided, Spot):
             continue
         before = Ground(ahead.unheld(head), ahead.held_nodes())
         ahead.blocked(bucket, head, decided)
-        if id(bucket) not in buckets:
+        line.blocked(seen, decided.limit_s)
+        if id(bucket) in buckets and head.job_id in asked:
+            yield head, _of_block(index, ahead, head, decided, before)
+        if id(bucket) not in buckets or id(bucket) in told:
             continue
-        others: Reason | None = None
-        for _, job in bucket.jobs():
-            if job.job_id not in asked:
-                continue
-            if job is head or job.reservation is not None:
-                yield job, _of_block(index, ahead, job, decided, before)
-                continue
-            if others is None:  # one of its like comes first, and may keep what both could use
-                ground = Ground(ahead.unheld(job), ahead.held_nodes())
-                others = _of_block(index, ahead, job, decided, ground)
-            yield job, others
+        # those behind are judged alike: one of their like comes first, and may keep what they want
+        ground = Ground(ahead.unheld(head), ahead.held_nodes())
+        told[id(bucket)] = None
+        for key, job in bucket.jobs():
+            if key > seen.key and job.job_id in asked:
+                if told[id(bucket)] is None or job.reservation is not None:
+                    told[id(bucket)] = _of_block(index, ahead, job, decided, ground)
+                yield job, told[id(bucket)]
 
 
 def never(index: Index, spec: JobSpec) -> Reason | None:

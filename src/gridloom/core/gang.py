@@ -141,11 +141,10 @@ class Finder:
             cost = base + ranker.of_time(demand, site, level, block)
             if not demand.option.speeds:
                 cost += ranker.weights.wish * wishes
-            broken = (
-                self._broken(blocks, full, level, domain) if ranker.weights.fragmentation else 0
-            )
             spread = Spread(tree, blocks, full if spare else None, bounded=demand.bounded)
             units, ranks = spread.over(level, domain, need)
+            counted = ranker.weights.fragmentation > 0
+            broken = self._broken(blocks, full, site, (units, ranks)) if counted else 0
             yield Spot(
                 demand,
                 units,
@@ -159,23 +158,23 @@ class Finder:
                 return
             spare = True
 
-    def _broken(self, blocks: Blocks, full: Blocks, level: int, domain: int) -> int:
+    def _broken(self, blocks: Blocks, full: Blocks, site: int, parts: tuple[Ints, Ints]) -> int:
         """Return how many wholly free domains, from the rack up, the gang would break open."""
-        demand, tree = self.demand, self.demand.tree
-        unit = tree.span(level, domain)[0]
+        tree, (units, ranks) = self.demand.tree, parts
         broken = 0
-        for outer in range(min(level, tree.node_level - 1), -1, -1):
-            at = domain if outer == level else tree.above(outer, unit)
-            room = blocks.counts[outer][at]
-            if room == full.counts[outer][at] and room * blocks.sizes[outer] > demand.ranks:
-                broken += 1
+        for level in (0, *range(tree.node_level - len(tree.sites[site].levels), tree.node_level)):
+            domains, which = np.unique(tree.above_all(level, units), return_inverse=True)
+            rooms = blocks.counts[level][domains]
+            whole = rooms == full.counts[level][domains]
+            used = np.bincount(which, weights=ranks)
+            broken += int((whole & (rooms * blocks.sizes[level] > used)).sum())
         return broken
 
     def _over_sites(self, ranker: Ranker) -> Spot | None:
         costs = {site: cost for cost, site in ranker.sites(self.demand)}  # the best first
         best: tuple[float, int, list[tuple[int, int]], int] | None = None
         for order, (count, relaxed, shares) in enumerate(self._choices(list(costs))):
-            if order >= CHOICES_MAX or (best is not None and count > best[1]):
+            if order >= CHOICES_MAX or (best and (count, relaxed) > (best[1], best[3])):
                 break
             total = sum(share for _, share in shares)
             cost = round(sum(costs[site] * share for site, share in shares) / total, 9)
@@ -184,18 +183,19 @@ class Finder:
         return self._joined(ranker, best) if best else None
 
     def _choices(self, order: Sequence[int]) -> Iterator[tuple[int, int, list[tuple[int, int]]]]:
-        """Yield, fewest sites first, ways to share out all blocks over sites in that order."""
-        demand = self.demand
-        if not demand.chains or demand.together:
+        """Yield, fewest sites first, then closest, ways to share out all blocks over sites."""
+        demand, spec = self.demand, self.demand.spec
+        if not demand.chains or demand.together or (spec.min_sites <= 1 and spec.max_sites <= 1):
             return
         block = next(iter(demand.chains.values()))[0].block[0]
         need = demand.ranks // block
-        share_out = evenly if demand.spec.min_sites > 1 else fill_first
-        for relaxed in range(max(map(len, demand.chains.values()))):
-            rooms = self.rooms(relaxed)
-            sites = [site for site in order if rooms[site]]
-            most = min(demand.spec.max_sites, need, len(sites))
-            for count in range(max(demand.spec.min_sites, 1), most + 1):
+        share_out = evenly if spec.min_sites > 1 else fill_first
+        stages = range(max(map(len, demand.chains.values())))
+        all_rooms = [self.rooms(relaxed) for relaxed in stages]
+        most = min(spec.max_sites, need, len(order))
+        for count in range(max(spec.min_sites, 1), most + 1):
+            for relaxed, rooms in enumerate(all_rooms):
+                sites = [site for site in order if rooms[site]]
                 for chosen in choices([rooms[site] for site in sites], count, need):
                     shares = share_out([rooms[sites[i]] for i in chosen], need)
                     yield (

@@ -17,7 +17,7 @@ from gridloom.core.capacity import Capacity, Holding
 from gridloom.core.demand import Demand
 from gridloom.core.gang import Finder, Spot, predicted_step_s
 from gridloom.core.ledger import Ledger
-from gridloom.core.rank import Ranker
+from gridloom.core.rank import Ranker, best_step_s
 from gridloom.core.state import State
 from gridloom.core.topology import Tree
 from gridloom.model.inventory import Inventory
@@ -66,35 +66,58 @@ class Bucket:
         self.queue, self.shape = queue, shape
         self.failed: int | None = None
         self.helpless: tuple[tuple[int, int], str] | None = None
-        self._heap: list[order.Key] = []
-        self._members: dict[str, Job] = {}
+        self._keys: list[order.Key] = []
+        self._members: dict[str, tuple[Job, order.Key, float]] = {}
+        self._least_s: list[float] = []
 
     def __len__(self) -> int:
-        return len(self._members)
+        return len(self._keys)
 
     def push(self, key: order.Key, job: Job) -> None:
         """Let a job wait here."""
-        self._members[job.job_id] = job
-        heapq.heappush(self._heap, key)
+        least_s = self._runs_at_least_s(job)
+        self._members[job.job_id] = job, key, least_s
+        bisect.insort(self._keys, key)
+        bisect.insort(self._least_s, least_s)
 
     def drop(self, job: Job) -> None:
         """Let a job wait here no more."""
-        del self._members[job.job_id]
+        _, key, least_s = self._members.pop(job.job_id)
+        del self._keys[bisect.bisect_left(self._keys, key)]
+        del self._least_s[bisect.bisect_left(self._least_s, least_s)]
 
     def head(self) -> tuple[order.Key, Job] | None:
         """Return the first job and its key."""
-        while self._heap:
-            key = self._heap[0]
-            if (job := self._members.get(key[-1])) is not None:
+        if not self._keys:
+            return None
+        key = self._keys[0]
+        return key, self._members[key[-1]][0]
+
+    def shorter(self, after: order.Key, limit_s: float) -> tuple[order.Key, Job] | None:
+        """Return the first job behind ``after`` that may run for no longer than that."""
+        if not self._least_s or self._least_s[0] > limit_s:
+            return None
+        for position in range(bisect.bisect_right(self._keys, after), len(self._keys)):
+            key = self._keys[position]
+            job, _, least_s = self._members[key[-1]]
+            if least_s <= limit_s:
                 return key, job
-            heapq.heappop(self._heap)
         return None
 
     def jobs(self) -> Iterator[tuple[order.Key, Job]]:
         """Yield all jobs in order."""
-        for key in sorted(set(self._heap)):
-            if (job := self._members.get(key[-1])) is not None:
-                yield key, job
+        for key in self._keys:
+            yield key, self._members[key[-1]][0]
+
+    def _runs_at_least_s(self, job: Job) -> float:
+        """Return how long the job is predicted to run on the fastest of its shapes."""
+        return min(
+            (
+                progress.run_s(job, demand.option, best_step_s(demand.option))
+                for demand in self.shape.possible
+            ),
+            default=math.inf,
+        )
 
 
 class Index:
@@ -109,6 +132,7 @@ class Index:
         ranker: What places are worth.
         holdings: What each job holds, by number, in the order of starting.
         queues: By name.
+        reclaims: Whether any of them owns devices that it may want back.
         strict: Queues in which a job that cannot start holds up those behind it.
         buckets: Waiting jobs by queue and shape.
         ends: When those that hold devices are predicted to end, in order; without the unknown.
@@ -133,6 +157,7 @@ class Index:
         self.tree = Tree(inventory)
         self.capacity = Capacity(self.tree)
         self.ledger = Ledger(inventory.queues, inventory.cohorts, self.tree.totals)
+        self.reclaims = any(queue.nominal for queue in inventory.queues)
         self.queues = {queue.name: queue for queue in inventory.queues}
         self.strict = frozenset(q.name for q in inventory.queues if q.order == "strict")
         self.reprice()

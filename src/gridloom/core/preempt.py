@@ -70,10 +70,14 @@ class Search:
             policy.priority and min(index.running_at, default=0) < job.spec.priority
         ):
             return True
-        return policy.reclaim and any(
-            index.ledger.owed(job.spec.queue, demand.option.accelerator, demand.option.devices)
-            == demand.option.devices
-            for demand in bucket.shape.possible
+        return (
+            policy.reclaim
+            and index.reclaims
+            and any(
+                index.ledger.owed(job.spec.queue, demand.option.accelerator, demand.option.devices)
+                == demand.option.devices
+                for demand in bucket.shape.possible
+            )
         )
 
     def _candidates(self, job: Job, demand: Demand) -> list[Job]:

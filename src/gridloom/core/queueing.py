@@ -2,7 +2,6 @@
 
 import heapq
 import math
-from collections.abc import Iterator
 
 import msgspec
 import numpy as np
@@ -32,12 +31,14 @@ class Block(msgspec.Struct, frozen=True):
         by: The job or booking for which it is kept back; empty for none.
         shortage: What its queue lacks, if that is it.
         start_s: When the job in ``by`` was promised to start.
+        limit_s: Those of its like that run for no longer than that may still start; 0 for none.
     """
 
     code: Why
     by: str = ""
     shortage: Shortage | None = None
     start_s: float = 0.0
+    limit_s: float = 0.0
 
 
 class Pass:
@@ -145,10 +146,14 @@ class Pass:
 
     def _place(self, job: Job, demand: Demand) -> Spot | Block:
         capacity, ranker = self.index.capacity, self.index.ranker
+        if demand.option.devices > capacity.total and job.job_id not in capacity.keepers():
+            return Block(Why.IN_USE)
         available = capacity.available_to(job.job_id)
         plain = Finder(demand, capacity, available).best(ranker)
         if plain is None:
             return Block(Why.IN_USE)
+        if not (self.promises or self._bookings or self._held is not None):
+            return plain
         run_s = progress.run_s(job, demand.option, predicted_step_s(plain))
         left, block = self._left(job, available, self.now + run_s)
         if left is None:
@@ -160,18 +165,23 @@ class Pass:
     def _left(self, job: Job, available: Ints, end_s: float) -> tuple[Ints | None, Block]:
         """Return what of the available the job may have until ``end_s``; nothing for all of it."""
         left: Ints | None = None
+        limit_s = 0.0
         block = Block(Why.IN_USE)
         for booking, units in self._bookings:
             if booking.start_s < end_s and job.spec.queue not in booking.queues:
                 left = np.where(units, 0, available if left is None else left)
-                block = Block(Why.BOOKED, booking.name, start_s=booking.start_s)
-        if self._held is not None:
-            left = np.where(self._held, 0, available if left is None else left)
-            block = Block(Why.HELD_FOR_EARLIER_JOB, self._held_for[0][1])
+                limit_s = max(limit_s, booking.start_s - self.now)
+                block = Block(Why.BOOKED, booking.name, start_s=booking.start_s, limit_s=limit_s)
         for promise in self.promises:
             if end_s > promise.start_s:
                 left = np.minimum(available if left is None else left, promise.slack)
-                block = Block(Why.WOULD_DELAY, promise.job_id, start_s=promise.start_s)
+                limit_s = max(limit_s, promise.start_s - self.now)
+                block = Block(
+                    Why.WOULD_DELAY, promise.job_id, start_s=promise.start_s, limit_s=limit_s
+                )
+        if self._held is not None:
+            left = np.where(self._held, 0, available if left is None else left)
+            block = Block(Why.HELD_FOR_EARLIER_JOB, self._held_for[0][1], limit_s=limit_s)
         return left, block
 
     def _hold(self, bucket: Bucket, job: Job) -> None:
@@ -204,40 +214,60 @@ class Pass:
             self.promises.append(promised)
 
 
-def heads(index: Index) -> Iterator[tuple[Bucket, Job]]:
-    """Yield the first job of each bucket, in order; after a start the next one of its bucket.
+class Line:
+    """The waiting jobs of all buckets in one order, as far as they can still start in a cycle.
 
-    Whoever takes a job from this starts it, or is done with its bucket for this cycle.
+    Of a bucket only the first is in it; a blocked one takes its bucket out of it, unless those
+    that run for less may pass.
     """
-    by_share = index.policy.order == "share"
-    heap: list[tuple[tuple[float, ...], Key, int, Bucket]] = []
-    for number, bucket in enumerate(index.buckets.values()):
-        _push(index, heap, number, bucket, by_share=by_share)
-    while heap:
-        share, key, number, bucket = heapq.heappop(heap)
-        head = bucket.head()
-        if head is None or head[0] != key:
-            continue
-        if by_share and index.ledger.path_share(bucket.queue) != share:
-            _push(index, heap, number, bucket, by_share=True)
-            continue
-        yield bucket, head[1]
-        following = bucket.head()
-        if following is not None and following[0] != key:
-            _push(index, heap, number, bucket, by_share=by_share)
+
+    def __init__(self, index: Index) -> None:
+        self._index = index
+        self._by_share = index.policy.order == "share"
+        self._heap: list[tuple[tuple[float, ...], Key, int, Bucket, Job]] = []
+        for number, bucket in enumerate(index.buckets.values()):
+            if (head := bucket.head()) is not None:
+                self._heap.append(self._entry(number, bucket, *head))
+        heapq.heapify(self._heap)
+
+    def next(self) -> "Turnstile | None":
+        """Return whose turn it is."""
+        while self._heap:
+            share, key, number, bucket, job = heapq.heappop(self._heap)
+            entry = self._entry(number, bucket, key, job)
+            if entry[0] != share:
+                heapq.heappush(self._heap, entry)
+                continue
+            return Turnstile(number, bucket, key, job)
+        return None
+
+    def started(self, seen: "Turnstile") -> None:
+        """Let the next job of a bucket come after one that has started."""
+        self._push(seen, seen.bucket.head())
+
+    def blocked(self, seen: "Turnstile", limit_s: float) -> None:
+        """Let the next job of a bucket come that may run for no longer than that, if any."""
+        if limit_s > 0:
+            self._push(seen, seen.bucket.shorter(seen.key, limit_s))
+
+    def _push(self, seen: "Turnstile", found: tuple[Key, Job] | None) -> None:
+        if found is not None:
+            heapq.heappush(self._heap, self._entry(seen.number, seen.bucket, *found))
+
+    def _entry(
+        self, number: int, bucket: Bucket, key: Key, job: Job
+    ) -> tuple[tuple[float, ...], Key, int, Bucket, Job]:
+        share = self._index.ledger.path_share(bucket.queue) if self._by_share else ()
+        return share, key, number, bucket, job
 
 
-def _push(
-    index: Index,
-    heap: list[tuple[tuple[float, ...], Key, int, Bucket]],
-    number: int,
-    bucket: Bucket,
-    *,
-    by_share: bool,
-) -> None:
-    if (head := bucket.head()) is not None:
-        share = tuple(index.ledger.path_share(bucket.queue)) if by_share else ()
-        heapq.heappush(heap, (share, head[0], number, bucket))
+class Turnstile(msgspec.Struct, frozen=True):
+    """Whose turn it is: a job and its bucket, by number and key."""
+
+    number: int
+    bucket: Bucket
+    key: Key
+    job: Job
 
 
 def _comparable(bucket: Bucket) -> bool:

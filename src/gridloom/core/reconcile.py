@@ -294,5 +294,7 @@ def _hold_places(turn: Turn, job: Job, attempt: Attempt, wanted: Reason | None) 
     hold_s = turn.index.policy.slot_hold_s
     assert attempt.outcome is not None
     lost = attempt.outcome.code in _PLACE_LOST or (wanted and wanted.code is Why.DRAINED)
+    if not lost:
+        turn.index.spare(job, ())
     if lost and hold_s and job.reservation is None:
         turn.index.reserve(job, attempt.placement, turn.now + hold_s)

@@ -133,6 +133,10 @@ class Tree:
         """Return the domain of ``level`` that holds the unit."""
         return int(self._spans[level].searchsorted(unit, side="right")) - 1
 
+    def above_all(self, level: int, units: Ints) -> Ints:
+        """Return the domain of ``level`` that holds each of the units."""
+        return self._spans[level].searchsorted(units, side="right") - 1
+
     def per_unit(self, per_node: Sequence[bool] | NDArray[np.bool_]) -> NDArray[np.bool_]:
         """Return what is so of each node for each of its units."""
         return np.asarray(per_node, dtype=np.bool_)[self.unit_node]

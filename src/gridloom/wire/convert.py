@@ -1,19 +1,43 @@
 """Documents to nouns: a job file to what the core and the planner see, a grid file to sites."""
 
-from gridloom.model.inventory import Inventory, Link, Node, Site
+from typing import Any
+
+from msgspec.structs import replace
+
+from gridloom.model.booking import Booking
+from gridloom.model.inventory import Inventory, Link, Site
+from gridloom.model.policy import Policy, combined
+from gridloom.model.quota import Cohort, Queue
 from gridloom.model.recipe import CheckpointPolicy, GptRecipe, GptShape, TextData, Training
-from gridloom.model.spec import Budget, JobSpec, Option, Program, RetryPolicy, ShapeRequest
+from gridloom.model.spec import (
+    Budget,
+    Dependency,
+    Forecast,
+    GroupNeed,
+    JobSpec,
+    Option,
+    Program,
+    RetryPolicy,
+    ShapeRequest,
+)
 from gridloom.wire.command import Command, parse_command
-from gridloom.wire.documents_devices import Devices
-from gridloom.wire.grid_document import NODE_ADDRESS, GridDocument, SiteDocument
+from gridloom.wire.documents_check import Document
+from gridloom.wire.documents_names import node_domains
+from gridloom.wire.grid_document import GridDocument, SiteDocument
+from gridloom.wire.grid_nodes import GIB, site_levels, site_nodes
 from gridloom.wire.job_document import JobDocument, ModelDocument, steps_of
 from gridloom.wire.launch import RECIPE_ARGV
+from gridloom.wire.policy_document import POLICY_NAMES, PolicyDocument
+from gridloom.wire.queue_document import CohortDocument, QueueDocument
 
 _WARMUP_STEPS_MAX = 20
+_PERIOD_S = 30 * 86400.0
+_NEARNESS = {"island": 0, "node": 1, "site": 3}
+"""How near together levels are; those that sites name themselves lie between node and site."""
 
 
 def to_inventory(grid: GridDocument) -> Inventory:
-    """Return the sites and links of ``grid``."""
+    """Return what ``grid`` says there is, and by which rules it is shared."""
     return Inventory(
         sites=tuple(_site(name, site) for name, site in grid.sites.items()),
         links=tuple(
@@ -25,6 +49,24 @@ def to_inventory(grid: GridDocument) -> Inventory:
             for link in grid.links
         ),
         currency=grid.currency,
+        queues=tuple(_queue(name, queue) for name, queue in grid.queues.items()),
+        cohorts=tuple(_cohort(name, cohort) for name, cohort in grid.cohorts.items()),
+        policy=_policy(grid.policy),
+    )
+
+
+def to_bookings(grid: GridDocument) -> tuple[Booking, ...]:
+    """Return what is spoken for in ``grid``, which is handed in as facts of its own."""
+    return tuple(
+        Booking(
+            name=booking.name,
+            start_s=booking.start,
+            end_s=booking.end,
+            nodes=(*booking.sites, *node_domains(booking.nodes)),
+            queues=booking.queues,
+            sentence=booking.sentence or "",
+        )
+        for booking in grid.bookings
     )
 
 
@@ -55,23 +97,62 @@ def to_job_spec(
 
     Args:
         job: A document without problems.
-        options: What the planner made of ``to_request(job)``.
+        options: What the planner made of ``to_request(job)``; they get the job's ``placement``
+            and what its ranks need of their hosts (``with_needs``).
         workdir: Absolute path in which every rank starts.
         checkpoint_directory: Absolute path for the recipe's checkpoints.
     """
     command = Command(RECIPE_ARGV) if job.run is None else parse_command(job.run)
+    wanted = job.resources
     return JobSpec(
         name=job.name,
         program=Program(argv=command.argv, workdir=workdir, env=dict(job.env)),
-        options=options,
-        sites=job.resources.sites,
-        min_sites=job.resources.min_sites,
+        options=with_needs(options, job),
+        sites=wanted.sites,
+        min_sites=wanted.min_sites,
         max_sites=_max_sites(job),
         priority=job.priority,
         grace_s=job.grace,
         retry=_retry(job, command),
         budget=Budget(cost_max=job.budget.max_cost or 0.0, run_s_max=job.budget.max_time or 0.0),
         recipe=_recipe(job, checkpoint_directory) if job.recipe else None,
+        queue=job.queue or "",
+        user=job.user or "",
+        forecast=_forecast(job),
+        deadline_s=job.deadline.at_s if job.deadline else 0.0,
+        after=tuple(Dependency(job_id=other.job, kind=other.when) for other in job.after),
+        elastic=job.elastic,
+        preemptible=job.preemptible,
+        spares=wanted.spares,
+        on_loss=job.on_loss,
+        nodes=tuple(node_domains(wanted.nodes)),
+        labels=dict(sorted(wanted.labels.items())),
+        ranks_per_node_max=wanted.ranks_per_node_max or 0,
+        data_sites=job.data.sites,
+        data_required=job.data.required,
+    )
+
+
+def deadline_s(job: JobDocument, submitted_s: float) -> float:
+    """Return when ``job``, handed in at ``submitted_s``, should be done; 0 for no such time.
+
+    ``to_job_spec`` knows only a deadline that is a time; one that is a duration begins with the
+    submission, so that whoever hands the job in puts it into the spec.
+    """
+    return job.deadline.resolved_s(submitted_s) if job.deadline else 0.0
+
+
+def with_needs(options: tuple[Option, ...], job: JobDocument) -> tuple[Option, ...]:
+    """Return ``options`` with what ``job`` says of its groups of ranks and of their hosts.
+
+    What an option already says of a group of as many ranks gives way to the job's own words.
+    """
+    resources = _rank_resources(job)
+    return tuple(
+        replace(
+            option, groups=_groups(option, job), rank_resources=resources or option.rank_resources
+        )
+        for option in options
     )
 
 
@@ -140,29 +221,111 @@ def _training(job: JobDocument) -> Training:
     )
 
 
+def _forecast(job: JobDocument) -> Forecast:
+    said = job.forecast
+    return Forecast(
+        duration_s=said.duration or 0.0,
+        spread=said.spread,
+        checkpoint_s=said.checkpoint_time,
+        restart_s=said.restart_time,
+        checkpoint_every_s=said.checkpoint_every,
+    )
+
+
+def _rank_resources(job: JobDocument) -> tuple[tuple[str, int], ...]:
+    """Return what each rank needs of its host, in order of names; GiB are rounded up."""
+    wanted = job.resources
+    amounts = dict(wanted.per_rank)
+    if wanted.cpus_per_rank:
+        amounts["cpus"] = wanted.cpus_per_rank
+    if wanted.memory_per_rank:
+        amounts["memory_gib"] = -(-int(wanted.memory_per_rank) // GIB)
+    return tuple(sorted(amounts.items()))
+
+
+def _groups(option: Option, job: JobDocument) -> tuple[GroupNeed, ...]:
+    """Return what the option's groups of ranks need, smallest first.
+
+    A single rank is always together. Of two needs for equally many ranks the required one stays,
+    else the nearer one; both stay for the whole gang, where none includes the other for certain.
+    """
+    plan, said = option.plan, job.placement
+    wishes = (
+        (plan.tensor, said.tensor),
+        (plan.replica_ranks, said.replica),
+        (plan.world_size, said.gang),
+    )
+    needs = [
+        GroupNeed(ranks=ranks, level=group.level, required=group.required)
+        for ranks, group in wishes
+        if group is not None and ranks * option.rank_devices > 1
+    ]
+    if not needs:
+        return option.groups
+    own = {need.ranks for need in needs}
+    needs += [need for need in option.groups if need.ranks not in own]
+    needs.sort(key=lambda need: (need.ranks, not need.required, _NEARNESS.get(need.level, 2)))
+    return tuple(
+        need
+        for i, need in enumerate(needs)
+        if i == 0 or need.ranks != needs[i - 1].ranks or need.ranks == plan.world_size
+    )
+
+
 def _site(name: str, site: SiteDocument) -> Site:
-    if site.accelerators is not None:
-        nodes: tuple[Node, ...] = (_node(name, NODE_ADDRESS, site.accelerators, 0),)
-    else:
-        nodes = tuple(
-            _node(node_name, node.address, node.accelerators, node.memory or 0)
-            for node_name, node in site.nodes.items()
-        )
     return Site(
         name=name,
         kind=site.kind,
-        nodes=nodes,
+        nodes=site_nodes(name, site),
         price_per_accelerator_hour=site.price_per_accelerator_hour,
         power_w_per_accelerator=site.power_per_accelerator,
         ports=site.ports,
+        levels=site_levels(site),
+        queues=site.queues,
+        carbon_g_per_kwh=site.carbon,
     )
 
 
-def _node(name: str, address: str, devices: Devices, memory_bytes: float) -> Node:
-    return Node(
+def _queue(name: str, queue: QueueDocument) -> Queue:
+    return Queue(
         name=name,
-        address=address,
-        accelerator=devices.kind,
-        count=devices.least,
-        memory_bytes=int(memory_bytes) // devices.least,
+        cohort=queue.cohort or "",
+        nominal=queue.nominal,
+        borrow_max=queue.borrow_max,
+        lend_max=queue.lend_max,
+        weight=queue.weight,
+        order=queue.order,
+        reclaim=queue.reclaim,
+        accelerator_hours=queue.accelerator_hours or 0.0,
+        period_s=queue.period or _PERIOD_S,
     )
+
+
+def _cohort(name: str, cohort: CohortDocument) -> Cohort:
+    return Cohort(
+        name=name,
+        parent=cohort.parent or "",
+        nominal=cohort.nominal or {},
+        borrow_max=cohort.borrow_max,
+        lend_max=cohort.lend_max,
+        weight=cohort.weight,
+    )
+
+
+def _policy(said: PolicyDocument) -> Policy:
+    """Return the policy that ``base`` names, with what is said beside it."""
+    policy = combined(said.base)
+    return replace(
+        policy,
+        **_said(said),
+        weights=replace(policy.weights, **_said(said.weights)),
+        preemption=replace(policy.preemption, **_said(said.preemption)),
+    )
+
+
+def _said(section: Document) -> dict[str, Any]:
+    """Return what a section of the policy says, by the names of the model."""
+    return {
+        POLICY_NAMES.get(name, name): getattr(section, name)
+        for name in sorted(section.model_fields_set - {"base", "weights", "preemption"})
+    }

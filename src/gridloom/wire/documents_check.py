@@ -26,6 +26,21 @@ _WORDS_OF_OTHERS = {
     "max_steps": "steps", "n_layer": "model.layers", "n_head": "model.heads",
     "max_retries": "retry.max_restarts", "ffn_hidden": "model.ffn", "dtype": "precision",
     "zone": "resources.sites", "region": "resources.sites", "price": "price_per_accelerator_hour",
+    "partition": "queue", "account": "queue", "project": "queue", "queue_name": "queue",
+    "dependency": "after", "dependencies": "after", "depends_on": "after",
+    "time_limit": "budget.max_time", "walltime": "budget.max_time",
+    "estimate": "forecast.duration", "due": "deadline", "requeue": "preemptible",
+    "nodelist": "resources.nodes", "node_selector": "resources.labels",
+    "constraint": "resources.labels", "features": "resources.labels",
+    "cpus_per_task": "resources.cpus_per_rank", "cpus": "resources.cpus_per_rank",
+    "mem": "resources.memory_per_rank", "mem_per_gpu": "resources.memory_per_rank",
+    "tasks_per_node": "resources.ranks_per_node_max", "affinity": "placement",
+    "quota": "nominal", "guaranteed": "nominal", "nominal_quota": "nominal", "share": "weight",
+    "borrowing_limit": "borrow_max", "lending_limit": "lend_max", "parent_name": "parent",
+    "carbon_intensity": "carbon", "carbon_g_per_kwh": "carbon", "tree": "topology",
+    "switches": "levels", "scheduler": "policy", "reservations": "bookings",
+    "start": "from", "begin": "from", "end": "to", "until": "to", "reason": "for",
+    "nvlink": "island", "tags": "labels",
 }  # fmt: skip
 """What other tools, or other people, call our fields."""
 
@@ -67,7 +82,7 @@ class Reading(Generic[D]):
 
     def value(self, *path: str | int) -> Any:
         """Return the value at ``path``, or its default; None when it is wrong or missing."""
-        field = _section(self.model, path[:-1]).model_fields[str(path[-1])]
+        field = _fields(_section(self.model, path[:-1]))[str(path[-1])]
         raw = self.raw(*path)
         kind = _kind(field)
         if raw is None or kind is None:
@@ -128,14 +143,14 @@ def _problem(model: type[Document], source: Source, detail: dict[str, Any]) -> P
 
 
 def _remedy_for_missing(model: type[Document], path: Path) -> str:
-    field = _section(model, path[:-1]).model_fields[str(path[-1])]
+    field = _fields(_section(model, path[:-1]))[str(path[-1])]
     kind = _kind(field)
     return f"write {kind.right}" if kind else f"add `{path[-1]}:` with its fields"
 
 
 def _remedy_for_unknown(model: type[Document], path: Path) -> str:
     word = str(path[-1])
-    here = list(_section(model, path[:-1]).model_fields)
+    here = list(_fields(_section(model, path[:-1])))
     places = {name: dotted((*place, name)) for place, name in _all_fields(model)}
     translated = _WORDS_OF_OTHERS.get(word.lower(), "")
     if translated in places.values() or translated in here:
@@ -147,8 +162,13 @@ def _remedy_for_unknown(model: type[Document], path: Path) -> str:
     return did_you_mean(word, here) or f"known here: {', '.join(here)}"
 
 
+def _fields(model: type[BaseModel]) -> dict[str, FieldInfo]:
+    """Return the fields as they are written: `from` and `for` cannot be names in Python."""
+    return {field.alias or name: field for name, field in model.model_fields.items()}
+
+
 def _all_fields(model: type[BaseModel], place: Path = ()) -> Iterator[tuple[Path, str]]:
-    for name, field in model.model_fields.items():
+    for name, field in _fields(model).items():
         yield place, name
         inner = _model_in(field.annotation)
         if inner is not None and get_origin(field.annotation) not in (dict, tuple):
@@ -159,7 +179,7 @@ def _section(model: type[BaseModel], path: Path) -> type[BaseModel]:
     """Return the model of the mapping at ``path``, which is a place that the model has."""
     keys = iter(path)
     for key in keys:
-        field = model.model_fields[str(key)]
+        field = _fields(model)[str(key)]
         if get_origin(field.annotation) in (dict, tuple):
             next(keys)  # the member's own key or number
         inner = _model_in(field.annotation)

@@ -9,9 +9,9 @@ from gridloom.wire.documents_values import NUMBER_PATTERN, Quantity, Value, foun
 
 PORT_MIN, PORT_MAX = 1024, 65535
 
-_KIND = r"[A-Za-z][A-Za-z0-9_.-]*"
-_DEVICES = re.compile(rf"({_KIND})(?::(\d{{1,7}})(?:(\+)|-(\d{{1,7}}))?)?")
-_TOO_MANY = re.compile(rf"{_KIND}:\d+(?:\+|-\d+)?")
+KIND_PATTERN = r"[A-Za-z][A-Za-z0-9_.-]*"
+_DEVICES = re.compile(rf"({KIND_PATTERN})(?::(\d{{1,7}})(?:(\+)|-(\d{{1,7}}))?)?")
+_TOO_MANY = re.compile(rf"{KIND_PATTERN}:\d+(?:\+|-\d+)?")
 _MOST = 9_999_999
 _PORTS = re.compile(r"(\d{1,5})\s*-\s*(\d{1,5})")
 
@@ -20,14 +20,19 @@ def _pattern(units: str) -> str:
     return rf"^\s*{NUMBER_PATTERN}\s*(?:{units})\s*$"
 
 
+def _parse_carbon(text: str) -> float:
+    """Return grams of CO2 a kWh for ``350`` or ``350 g/kWh``; ``ValueError`` for anything else."""
+    return float(text.strip().removesuffix("g/kWh"))
+
+
 _DURATION = "a duration (`90s`, `20ms`, `1.5h`)"
 _DURATION_PART = r"\d+(\.\d+)?\s*(us|ms|s|m|min|h|d)"
-_DURATION_PATTERN = (
+DURATION_PATTERN = (
     rf"^\s*({NUMBER_PATTERN}|{_DURATION_PART}(\s*{_DURATION_PART})*|(\d+-)?\d+:\d\d(:\d\d)?)\s*$"
 )
 
-DURATION = Quantity(_DURATION, parse_duration_s, _DURATION_PATTERN)
-DURATION_ABOVE_0 = Quantity(_DURATION, parse_duration_s, _DURATION_PATTERN, above=True)
+DURATION = Quantity(_DURATION, parse_duration_s, DURATION_PATTERN)
+DURATION_ABOVE_0 = Quantity(_DURATION, parse_duration_s, DURATION_PATTERN, above=True)
 MEMORY = Quantity(
     "an amount of memory (`8GB`, `80GiB`)",
     parse_bytes,
@@ -42,6 +47,7 @@ BANDWIDTH = Quantity(
     above=True,
     bare=False,
 )
+CARBON = Quantity("grams of CO2 a kWh (`350`, `350 g/kWh`)", _parse_carbon, _pattern("(g/kWh)?"))
 POWER = Quantity("a power (`15W`, `0.7kW`)", parse_power_w, _pattern("([kKmM]?[wW])?"))
 
 
@@ -98,7 +104,7 @@ class DevicesValue(Value):
     def schema(self) -> dict[str, Any]:
         """The forms as one pattern."""
         more = r"(\+|-\d{1,7})?" if self.ranges else ""
-        return {"type": "string", "pattern": rf"^\s*{_KIND}(:0*[1-9]\d{{0,6}}{more})?\s*$"}
+        return {"type": "string", "pattern": rf"^\s*{KIND_PATTERN}(:0*[1-9]\d{{0,6}}{more})?\s*$"}
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,9 @@
-"""The grid file: which sites there are, what they have, what lies between them."""
+"""The grid file: which sites there are, what they have, what lies between them, and by what rules.
+
+A site says its nodes in one of three ways: one by one or in ranges (``nodes``), by how many
+children each domain of its topology has (``topology``, with one ``node`` for all), or as one node
+of so many ``accelerators``.
+"""
 
 from typing import Annotated, Any
 
@@ -7,67 +12,80 @@ from pydantic import ConfigDict, Field
 from gridloom.wire.documents_check import Document
 from gridloom.wire.documents_devices import (
     BANDWIDTH,
+    CARBON,
     DURATION,
-    MEMORY,
     POWER,
     Devices,
     DevicesValue,
     PortsValue,
 )
-from gridloom.wire.documents_values import Choice, Quantity, Text, Texts
-from gridloom.wire.job_document import SITE_NAME
-
-NODE_ADDRESS = "127.0.0.1"
-"""Address of a node that is given none: a local site's nodes are this machine."""
-
-NODE_NAME_PATTERN = r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}"
-
-_DEVICES = DevicesValue(ranges=False)
-_ADDRESS = Text(
-    "a host name or an IP address, without a port",
-    r"[A-Za-z0-9._-]+|[0-9A-Fa-f:.]*:[0-9A-Fa-f:.]*:[0-9A-Fa-f:.]*",
+from gridloom.wire.documents_names import NODES_MAX, QUEUE_NAME, RANGE_PATTERN, SITE_NAME
+from gridloom.wire.documents_values import Choice, Quantity, Text, Texts, Whole
+from gridloom.wire.policy_document import PolicyDocument, PolicySection
+from gridloom.wire.queue_document import BookingDocument, CohortDocument, QueueDocument
+from gridloom.wire.topology_document import (
+    LEVEL_PATTERN,
+    NodeDocument,
+    NodeTemplateDocument,
 )
-_NODE_XOR_SHORT: dict[str, Any] = {
-    "oneOf": [{"required": ["nodes"]}, {"required": ["accelerators"]}]
+
+_ONE_FORM_OF_NODES: dict[str, Any] = {
+    "oneOf": [
+        {"required": ["nodes"]},
+        {"required": ["accelerators"]},
+        {
+            "required": ["topology", "node"],
+            "properties": {"node": {"required": ["accelerators"]}},
+        },
+    ],
+    "anyOf": [
+        {"required": ["node"]},
+        {"properties": {"nodes": {"additionalProperties": {"required": ["accelerators"]}}}},
+    ],
 }
-
-
-class NodeDocument(Document):
-    """One machine."""
-
-    address: Annotated[str, _ADDRESS, Field(description="Where other nodes reach it.")] = (
-        NODE_ADDRESS
-    )
-    accelerators: Annotated[
-        Devices,
-        _DEVICES,
-        Field(description="Kind and count of its devices.", examples=["cpu:2", "h100:8"]),
-    ]
-    memory: Annotated[
-        float | None,
-        MEMORY,
-        Field(description="Of the node for its devices together.", examples=["8GB"]),
-    ] = None
 
 
 class SiteDocument(Document):
     """One administrative place."""
 
-    model_config = ConfigDict(json_schema_extra=_NODE_XOR_SHORT)
+    model_config = ConfigDict(json_schema_extra=_ONE_FORM_OF_NODES)
 
     kind: Annotated[
         str, Choice(("local",)), Field(description="How it is reached; `local`: this machine.")
     ] = "local"
     nodes: dict[str, NodeDocument] = Field(
         {},
-        description="Its machines by name.",
-        json_schema_extra={"propertyNames": {"pattern": f"^{NODE_NAME_PATTERN}$"}},
+        description="Its machines by name, or by a range of names as `n[001-128]`.",
+        json_schema_extra={"propertyNames": {"pattern": f"^{RANGE_PATTERN}$"}},
+    )
+    levels: Annotated[
+        tuple[str, ...],
+        Texts(Text("a level's name", LEVEL_PATTERN), "level names"),
+        Field(
+            description="Levels of its topology between site and node, outermost first.",
+            examples=[["spine", "leaf", "rack"]],
+        ),
+    ] = ()
+    topology: dict[str, Annotated[int, Whole(1, NODES_MAX)]] = Field(
+        {},
+        description="In place of `nodes`: how many children each domain has, by level, outermost"
+        " first; the last is `node`.",
+        examples=[{"spine": 4, "leaf": 8, "node": 16}],
+        json_schema_extra={"propertyNames": {"pattern": f"^{LEVEL_PATTERN}$"}},
+    )
+    node: NodeTemplateDocument | None = Field(
+        None, description="What each of `topology` has, and each of `nodes` that does not say."
     )
     accelerators: Annotated[
         Devices | None,
-        _DEVICES,
+        DevicesValue(ranges=False),
         Field(description="Short for one node that is called like the site.", examples=["cpu:2"]),
     ] = None
+    queues: Annotated[
+        tuple[str, ...],
+        Texts(QUEUE_NAME, "queue names"),
+        Field(description="Whose jobs may run here. Default: everybody's."),
+    ] = ()
     price_per_accelerator_hour: Annotated[
         float, Quantity("an amount of money"), Field(description="In the grid's currency.")
     ] = 0.0
@@ -75,6 +93,11 @@ class SiteDocument(Document):
         float,
         POWER,
         Field(description="Draw of a busy device with its share of the node.", examples=["15W"]),
+    ] = 0.0
+    carbon: Annotated[
+        float,
+        CARBON,
+        Field(description="Of its electricity, in grams of CO2 a kWh.", examples=["350 g/kWh"]),
     ] = 0.0
     ports: Annotated[
         tuple[int, int],
@@ -100,7 +123,7 @@ class LinkDocument(Document):
 
 
 class GridDocument(Document):
-    """The sites that jobs can run at."""
+    """The sites that jobs can run at, and by which rules they are shared."""
 
     currency: Annotated[
         str,
@@ -115,3 +138,22 @@ class GridDocument(Document):
         },
     )
     links: tuple[LinkDocument, ...] = Field((), description="Networks between sites.")
+    queues: dict[str, QueueDocument] = Field(
+        {},
+        description="Where jobs wait and what they are charged to, by name. Default: one queue"
+        " without limits.",
+        json_schema_extra={"propertyNames": {"pattern": f"^{QUEUE_NAME.pattern}$"}},
+    )
+    cohorts: dict[str, CohortDocument] = Field(
+        {},
+        description="Queues that borrow from each other, by name.",
+        json_schema_extra={"propertyNames": {"pattern": f"^{SITE_NAME.pattern}$"}},
+    )
+    policy: PolicySection = Field(
+        PolicyDocument(),
+        description="Who comes first and what may be done for whom: a name, or `base` and what"
+        " differs from it. Default: `backfill`.",
+    )
+    bookings: tuple[BookingDocument, ...] = Field(
+        (), description="Nodes that are spoken for from one time to another."
+    )

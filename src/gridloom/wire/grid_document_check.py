@@ -5,16 +5,21 @@ from collections.abc import Iterator
 
 from gridloom.base.errors import Problem
 from gridloom.wire.documents_check import Finding, Reading
+from gridloom.wire.documents_names import SITE_NAME
 from gridloom.wire.documents_values import did_you_mean
-from gridloom.wire.grid_document import NODE_NAME_PATTERN, GridDocument
-from gridloom.wire.job_document import SITE_NAME
+from gridloom.wire.grid_document import GridDocument
+from gridloom.wire.queue_document_check import check_bookings, check_queues
+from gridloom.wire.topology_document_check import check_topology
 
 Grid = Reading[GridDocument]
+
+_FORMS = ("nodes", "topology")
 
 
 def check_grid(grid: Grid) -> list[Problem]:
     """Return what does not fit together inside the grid."""
-    return [*grid.located(_sites(grid)), *grid.located(_links(grid))]
+    checks = (_sites, check_topology, _links, check_queues, check_bookings)
+    return [problem for check in checks for problem in grid.located(check(grid))]
 
 
 def _sites(grid: Grid) -> Iterator[Finding]:
@@ -31,11 +36,9 @@ def _sites(grid: Grid) -> Iterator[Finding]:
         if nodes and short:
             message = "both `nodes` and `accelerators` are given"
             yield (*here, "accelerators"), message, "keep one; nodes have accelerators of their own"
-        elif not short and (not nodes or grid.raw(*here, "nodes") == {}):
+        elif not short and all(grid.raw(*here, form) in (None, {}) for form in _FORMS):
             remedy = "write `accelerators: cpu:2`, or `nodes:` with their accelerators"
             yield here, "the site has neither `nodes` nor `accelerators`", remedy
-        for node in grid.keys(*here, "nodes"):
-            yield from _name((*here, "nodes", node), node, NODE_NAME_PATTERN)
 
 
 def _name(path: tuple[str, ...], name: str, pattern: str) -> Iterator[Finding]:

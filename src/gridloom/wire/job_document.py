@@ -6,16 +6,20 @@ from pydantic import BeforeValidator, ConfigDict, Field
 
 from gridloom.model.recipe import PYTHON_STDLIB
 from gridloom.wire.documents_check import Document
-from gridloom.wire.documents_devices import (
-    DURATION,
-    DURATION_ABOVE_0,
-    Devices,
-    DevicesValue,
-)
+from gridloom.wire.documents_devices import DURATION, DURATION_ABOVE_0
+from gridloom.wire.documents_names import QUEUE_NAME, SITE_NAME
+from gridloom.wire.documents_times import Deadline, DeadlineValue
 from gridloom.wire.documents_values import Choice, Flag, Quantity, Text, Texts, Whole, found, wrong
+from gridloom.wire.resources_document import ResourcesDocument
+from gridloom.wire.schedule_document import (
+    After,
+    Array,
+    ArrayValue,
+    ForecastDocument,
+    PlacementDocument,
+)
 
 NAME_LENGTH_MAX = 40
-SITE_NAME = Text("a site's name", r"[A-Za-z0-9][A-Za-z0-9._-]{0,39}")
 
 _NUMBER = "a number"
 _SHARE = Quantity(_NUMBER, maximum=0.999999)
@@ -82,7 +86,7 @@ class ModelDocument(Document):
 
 
 class DataDocument(Document):
-    """What the recipe trains on."""
+    """What is trained on, and where that lies."""
 
     text: Annotated[
         tuple[str, ...],
@@ -98,6 +102,14 @@ class DataDocument(Document):
         Quantity(_NUMBER, maximum=0.5),
         Field(description="Share of the files kept from training, to evaluate on."),
     ] = 0.02
+    sites: Annotated[
+        tuple[str, ...],
+        Texts(SITE_NAME, "site names"),
+        Field(description="Sites that hold the data, of a program of your own, too."),
+    ] = ()
+    required: Annotated[
+        bool, Flag(), Field(description="The job runs nowhere else than at `data.sites`.")
+    ] = False
 
 
 class OptimizerDocument(Document):
@@ -124,33 +136,6 @@ class OptimizerDocument(Document):
         _NOT_NEGATIVE,
         Field(description="Global norm to which gradients are clipped; 0: no clipping."),
     ] = 1.0
-
-
-class ResourcesDocument(Document):
-    """Devices that the job needs, over all its sites."""
-
-    accelerators: Annotated[
-        Devices,
-        DevicesValue(ranges=True),
-        Field(
-            description="Kind and count over the whole job (not a node): exactly 8, at least 8,"
-            " or 4 to 16. `cpu` is one core's share of a node.",
-            examples=["cpu:4", "h100:8", "h100:8+", "h100:4-16"],
-        ),
-    ]
-    sites: Annotated[
-        tuple[str, ...],
-        Texts(SITE_NAME, "site names"),
-        Field(description="Sites it may use, in order of preference. Default: any."),
-    ] = ()
-    min_sites: Annotated[
-        int, Whole(1, 1000), Field(description="Sites that must take part at once, at least.")
-    ] = 1
-    max_sites: Annotated[
-        int | None,
-        Whole(1, 1000),
-        Field(description="At most. Default: as many as are listed, else min_sites."),
-    ] = None
 
 
 class ParallelDocument(Document):
@@ -245,7 +230,9 @@ class JobDocument(Document):
         str | None, Choice(("gpt",)), Field(description="gridloom's own training program.")
     ] = None
     model: ModelDocument | None = Field(None, description="Shape of the recipe's model.")
-    data: DataDocument = Field(DataDocument(), description="What the recipe trains on.")
+    data: DataDocument = Field(
+        DataDocument(), description="What is trained on, and where that lies."
+    )
     steps: Annotated[int | None, Whole(), Field(description="Training steps in all.")] = None
     tokens: Annotated[
         int | None,
@@ -275,6 +262,11 @@ class JobDocument(Document):
         int, Whole(0, 2**32 - 1), Field(description="Of the recipe's weights and data order.")
     ] = 1
     resources: ResourcesDocument = Field(description="Devices that the job needs.")
+    placement: PlacementDocument = Field(
+        PlacementDocument(),
+        description="How near together ranks sit: `island`, `leaf`, or `{level: leaf, required:"
+        " false}`.",
+    )
     parallel: Annotated[
         ParallelDocument,
         BeforeValidator(_auto_is_empty, json_schema_input_type=ParallelDocument | Literal["auto"]),
@@ -288,8 +280,56 @@ class JobDocument(Document):
     priority: Annotated[
         int,
         Whole(-(10**6), 10**6),
-        Field(description="Higher goes first; jobs of one priority in the order of arrival."),
+        Field(description="Higher goes first; jobs of one priority as the grid's policy says."),
     ] = 0
+    queue: Annotated[
+        str | None,
+        QUEUE_NAME,
+        Field(description="Where it waits and is charged. Default: the grid's only one."),
+    ] = None
+    user: Annotated[
+        str | None,
+        Text("a user's name, as `ada` or `ada@example.org`", r"[A-Za-z0-9][A-Za-z0-9._@+-]{0,63}"),
+        Field(description="Whose it is. Default: yours."),
+    ] = None
+    forecast: ForecastDocument = Field(
+        ForecastDocument(), description="How long it is expected to train."
+    )
+    deadline: Annotated[
+        Deadline | None,
+        DeadlineValue(),
+        Field(
+            description="When it should be done: a time with its zone, or a duration from now.",
+            examples=["2030-03-01T08:00Z", "8h"],
+        ),
+    ] = None
+    after: After = Field(
+        (),
+        description="Jobs that must have succeeded first, by id; or `{job: ID, when: afterany}`.",
+    )
+    array: Annotated[
+        Array | None,
+        ArrayValue(),
+        Field(
+            description="Hand in so many jobs like this one, or one for each index; `%`: so many"
+            " at once.",
+            examples=[10, "0-9%3"],
+        ),
+    ] = None
+    elastic: Annotated[
+        bool,
+        Flag(),
+        Field(description="It may change its number of accelerators at a checkpoint."),
+    ] = False
+    preemptible: Annotated[bool, Flag(), Field(description="It may be evicted.")] = True
+    on_loss: Annotated[
+        Literal["restart", "shrink", "wait"],
+        Choice(("restart", "shrink", "wait")),
+        Field(
+            description="When a node is lost: start anew elsewhere, start on fewer accelerators,"
+            " or wait for the same places."
+        ),
+    ] = "restart"
     grace: Annotated[
         float, DURATION, Field(description="From the request to stop to the kill.")
     ] = 30.0

@@ -9,6 +9,7 @@ from gridloom.wire.command import parse_command
 from gridloom.wire.documents_check import Finding, Reading
 from gridloom.wire.documents_values import did_you_mean
 from gridloom.wire.job_document import JobDocument, steps_of
+from gridloom.wire.schedule_document_check import check_schedule, check_schedule_against_grid
 
 RESERVED_ENV = frozenset(
     {
@@ -21,8 +22,8 @@ RESERVED_ENV = frozenset(
 """Variables by which a process learns who it is; ``GRIDLOOM_*`` are reserved too."""
 
 RECIPE_FIELDS = (
-    "model", "data", "steps", "tokens", "global_batch", "sequence_length", "micro_batch",
-    "precision", "optimizer", "seed", "checkpoint",
+    "model", "data.text", "data.held_out", "steps", "tokens", "global_batch", "sequence_length",
+    "micro_batch", "precision", "optimizer", "seed", "checkpoint",
 )  # fmt: skip
 
 _ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
@@ -59,6 +60,7 @@ def _against_grid(job: Job, inventory: Inventory) -> Iterator[Finding]:
     if fewest is not None and fewest > len(names):
         message = f"the job wants {fewest} sites at once, the grid has {len(names)}"
         yield ("resources", "min_sites"), message, f"write at most {len(names)}"
+    yield from check_schedule_against_grid(job, inventory)
 
 
 def _kind_of_work(job: Job) -> Iterator[Finding]:
@@ -68,9 +70,11 @@ def _kind_of_work(job: Job) -> Iterator[Finding]:
         remedy = "write `run: python train.py`, or `recipe: gpt` with its model"
         yield (), "neither `run` nor `recipe` is given", remedy
     elif job.given("run"):
-        for name in filter(job.given, RECIPE_FIELDS):
-            message = "is read with `recipe: gpt` only, and this job has `run`"
-            yield (name,), message, "remove it; tell your program in its command line"
+        for name in RECIPE_FIELDS:
+            path = tuple(name.split("."))
+            if job.given(*path):
+                message = "is read with `recipe: gpt` only, and this job has `run`"
+                yield path, message, "remove it; tell your program in its command line"
 
 
 def _command(job: Job) -> Iterator[Finding]:
@@ -203,5 +207,5 @@ def _retry(job: Job) -> Iterator[Finding]:
 
 _CHECKS: tuple[Callable[[Job], Iterator[Finding]], ...] = (
     _kind_of_work, _command, _recipe_is_whole, _model, _training, _resources, _parallel, _copies,
-    _environment, _retry,
+    _environment, _retry, check_schedule,
 )  # fmt: skip

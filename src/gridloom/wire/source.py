@@ -28,6 +28,7 @@ _SYNTAX: tuple[tuple[str, str, str], ...] = (
         "this line does not fit the lines above it",
         "indent fields of one level alike, and put a value that begins with a quote in quotes",
     ),
+    ("but got '['", "a bracket stands inside text", 'put the text in quotes, as "n[1-4]"'),
     ("expected ',' or", "a bracket is not closed before this place", "close it, or add a comma"),
     ("found unexpected end of stream", "a quote is opened and never closed", "close it"),
     (

@@ -118,10 +118,10 @@ BROKEN = {
             " least 1",
             ":5: sites.a.nodes.n2.memory: found `8 apples`; write an amount of memory (`8GB`,"
             " `80GiB`) above 0",
-            ":6: sites.a.nodes.n3.accelerators: is missing; write a kind and a count, as `cpu:2`"
-            " or `h100:8`",
             ":6: sites.a.nodes.n3.memory: found `0`; write an amount of memory (`8GB`, `80GiB`)"
             " above 0",
+            ":6: sites.a.nodes.n3.accelerators: is missing; write a kind and a count, as `cpu:2`"
+            " or `h100:8`",
             ":7: sites.a.nodes.n4: found `3`; write `field: value` lines below it",
         ],
     ),

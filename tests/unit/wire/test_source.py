@@ -42,6 +42,14 @@ BROKEN = {
         "f:2: a bracket is not closed before this place (begun in line 1); close it, or add a"
         " comma",
     ),
+    "bracket in text": (
+        b"a: b\nc: [x[1-2], y]",
+        'f:2: a bracket stands inside text; put the text in quotes, as "n[1-4]"',
+    ),
+    "bracket in a key": (
+        b"a: {x[1-2]: y}",
+        'f:1: a bracket stands inside text; put the text in quotes, as "n[1-4]"',
+    ),
     "bracket too many": (
         b"a: {b: 1}}",
         "f:1: a bracket is closed here that was never opened; remove it",

@@ -1,0 +1,1 @@
+"""The grid in simulated time: what arrives, what happens, and what came of it."""

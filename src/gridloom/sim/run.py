@@ -1,0 +1,206 @@
+"""What the world knows of one job and of its live attempt."""
+
+from enum import Enum
+
+from gridloom.model.action import StartAttempt, StopTask
+from gridloom.model.life import JobState, Outcome
+from gridloom.model.spec import JobSpec
+from gridloom.sim.engine import Entry
+from gridloom.sim.progress import Progress
+from gridloom.sim.record import Tally
+from gridloom.sim.signals import Meter
+from gridloom.sim.workload_nouns import Arrival
+
+Link = tuple[str, str]
+"""Two sites, in order of their names."""
+
+
+class Phase(Enum):
+    """What an attempt is busy with."""
+
+    STARTING = "starting"
+    TRAINING = "training"
+    SAVING = "saving"
+    DONE = "done"
+    """Its program has ended, or waits to be cancelled; not all of its tasks have said so."""
+    DEAD = "dead"
+    """It lost a part, so that the rest waits for it in vain."""
+
+
+class Life:
+    """One job: what only the world knows of it, and what it has used.
+
+    Attributes:
+        arrival: As it came, with the true work.
+        row: Number of its row in the record.
+        state: As far as the world can tell; the scheduler's word once it is over.
+        spec: What the scheduler was told, the forecast included.
+        kept_s: Work that its newest checkpoint holds.
+        attempts: How many were placed.
+        preemptions: How many of them ended because the scheduler wanted the devices.
+        first_start_s: When the first was placed; nothing before.
+        end_s: When it was over; nothing before.
+        wanted: Devices of its first option.
+        devices: Of its last placement; before, as wanted.
+        sites: Of its last placement.
+        tally: What its ended attempts used.
+        run: Its live attempt.
+    """
+
+    __slots__ = (
+        "arrival",
+        "attempts",
+        "devices",
+        "end_s",
+        "first_start_s",
+        "kept_s",
+        "preemptions",
+        "row",
+        "run",
+        "sites",
+        "spec",
+        "state",
+        "tally",
+        "wanted",
+    )
+
+    def __init__(self, arrival: Arrival, spec: JobSpec, row: int) -> None:
+        self.arrival, self.spec, self.row = arrival, spec, row
+        self.state = JobState.QUEUED
+        self.kept_s = 0.0
+        self.attempts = self.preemptions = 0
+        self.first_start_s: float | None = None
+        self.end_s: float | None = None
+        self.wanted = self.devices = spec.options[0].devices if spec.options else 0
+        self.sites: tuple[str, ...] = ()
+        self.tally = Tally()
+        self.run: Run | None = None
+
+    @property
+    def target_s(self) -> float:
+        """Work at which its program ends, well or not."""
+        return self.arrival.fail_after_s if self.fails else self.arrival.work_s
+
+    @property
+    def fails(self) -> bool:
+        """Whether its program ends with an error."""
+        return 0 < self.arrival.fail_after_s <= self.arrival.work_s
+
+
+class Run:
+    """One live attempt.
+
+    Attributes:
+        life: Its job.
+        action: How it was started.
+        placed: Devices of its tasks, by ``site/node``, in rank order.
+        live: Tasks that have not ended, as far as the scheduler can know, by ``site/node``.
+        unheard: Those of them whose first sign of life has not been told.
+        orders: Stops that did not reach a task yet, by ``site/node``.
+        phase: What it is busy with.
+        progress: How far it is.
+        base: Work a second of training, while nothing slows it down.
+        rate: Work a second now.
+        started_s: When it was placed.
+        since_s: Until when its seconds are accounted for.
+        overhead_s: Seconds in which it did not train, but for periodic checkpoints.
+        meters: Of each site, with its devices there and the reading at the start.
+        links: That it uses.
+        share: Share of its training step for which it waits for them, having them for itself.
+        evicted: The scheduler wanted its devices.
+        ending: Its next end or change of phase.
+        checkpoint: Completion of its next checkpoint, where that is told.
+        outcome: How it ended, for the tasks that could not say so yet.
+        leases: Until when its tasks may run, by ``site/node``.
+        silent: Tasks whose lease is running out.
+    """
+
+    __slots__ = (
+        "action",
+        "base",
+        "checkpoint",
+        "ending",
+        "evicted",
+        "leases",
+        "life",
+        "links",
+        "live",
+        "meters",
+        "orders",
+        "outcome",
+        "overhead_s",
+        "phase",
+        "placed",
+        "progress",
+        "rate",
+        "share",
+        "silent",
+        "since_s",
+        "started_s",
+        "unheard",
+    )
+
+    def __init__(self, life: Life, action: StartAttempt, progress: Progress, now_s: float) -> None:
+        self.life, self.action, self.progress = life, action, progress
+        self.placed = {task.domain: len(task.devices) for task in action.placement.tasks}
+        self.live = dict.fromkeys(self.placed)
+        self.unheard = list(self.placed)
+        self.orders: dict[str, StopTask] = {}
+        self.phase = Phase.STARTING
+        self.base = 1.0
+        self.rate = 0.0
+        self.started_s = self.since_s = now_s
+        self.overhead_s = 0.0
+        self.meters: list[tuple[Meter, int, tuple[float, float, float]]] = []
+        self.links: tuple[Link, ...] = ()
+        self.share = 0.0
+        self.evicted = False
+        self.ending: Entry | None = None
+        self.checkpoint: Entry | None = None
+        self.outcome: Outcome | None = None
+        self.leases: dict[str, float] = {}
+        self.silent: dict[str, None] = {}
+
+    @property
+    def is_over(self) -> bool:
+        """Whether it is not, or no more, its job's attempt."""
+        return self.life.run is not self
+
+    @property
+    def devices(self) -> int:
+        """Devices that it holds."""
+        return self.life.devices
+
+    @property
+    def running_s(self) -> float:
+        """Seconds that it has held them, as far as they are accounted for."""
+        return self.progress.train_s + (self.progress.still_s + self.overhead_s)
+
+    def settle(self, now_s: float) -> None:
+        """Account for the seconds that passed."""
+        passed_s = now_s - self.since_s
+        if self.phase is Phase.TRAINING and self.rate > 0:
+            self.progress.advance(passed_s, self.rate)
+        else:
+            self.overhead_s += passed_s
+        self.since_s = now_s
+
+    def step_of(self, work_s: float) -> int:
+        """Return the training step at which that much work is done.
+
+        Where the first option's step time is not known, a step is a second of work.
+        """
+        options = self.life.spec.options
+        step_s = options[0].step_s if options else 0.0
+        return int(work_s / step_s if step_s else work_s)
+
+    def add_to(self, tally: Tally, now_s: float) -> None:
+        """Add what it has used until now, all of its training counting as kept."""
+        self.settle(now_s)
+        progress, devices = self.progress, self.devices
+        tally.running_s += self.running_s
+        tally.device_s += devices * self.running_s
+        tally.useful_device_s += devices * progress.train_s
+        tally.overhead_device_s += devices * (progress.still_s + self.overhead_s)
+        for meter, count, reading in self.meters:
+            meter.bill(count, reading, now_s, tally)

@@ -1,0 +1,64 @@
+"""Why jobs waited: asked of the scheduler now and then, of those that have waited longest."""
+
+from heapq import nsmallest
+
+import msgspec
+
+from gridloom.model.life import JobState
+from gridloom.sim.simulation import Simulation
+
+_LOOKS_MAX = 256
+_JOBS = 4
+
+
+class Told(msgspec.Struct, frozen=True, kw_only=True):
+    """What the scheduler said of a waiting job.
+
+    Attributes:
+        job_id: Which.
+        at_s: When it was asked.
+        code: Of the cause.
+        sentence: For a person.
+    """
+
+    job_id: str
+    at_s: float
+    code: str
+    sentence: str
+
+
+class WaitWatch:
+    """Asks after some of the steps, ever more rarely, so that a long run costs no more.
+
+    Attributes:
+        told: What was said last of each job that was asked for.
+    """
+
+    def __init__(self) -> None:
+        self.told: dict[str, Told] = {}
+        self._every = self._steps = 1
+        self._looks = 0
+
+    def look(self, sim: Simulation) -> None:
+        """Take in one step."""
+        self._steps += 1
+        if self._steps % self._every:
+            return
+        self._looks += 1
+        if self._looks == _LOOKS_MAX:
+            self._looks //= 2
+            self._every *= 2
+        queued = (
+            (job.submitted_s, job.job_id)
+            for job in sim.machine.state.jobs.values()
+            if job.state is JobState.QUEUED
+        )
+        for _, job_id in nsmallest(_JOBS, queued):
+            reason = sim.machine.reason(job_id)
+            if reason is not None:
+                self.told[job_id] = Told(
+                    job_id=job_id,
+                    at_s=sim.now_s,
+                    code=reason.code.value,
+                    sentence=reason.sentence,
+                )

@@ -7,7 +7,7 @@ from gridloom.base.codec import decode, encode
 from gridloom.base.errors import StaleWriterError
 from gridloom.model.action import AnyAction
 from gridloom.model.event import AnyEvent
-from gridloom.ports.journal import Journal, Letter, Record
+from gridloom.ports.journal import Journal, Letter, Record, Snapshot
 
 
 class MemoryJournal:
@@ -17,7 +17,7 @@ class MemoryJournal:
         self._records: list[bytes] = []
         self._letters: dict[int, bytes] = {}
         self._outbox: dict[int, bytes] = {}
-        self._snapshot: tuple[int, bytes] | None = None
+        self._snapshot: Snapshot | None = None
         self._given = 0
 
     def post(self, events: Sequence[AnyEvent]) -> None:
@@ -42,7 +42,7 @@ class MemoryJournal:
         for letter in letters:
             self._letters.pop(letter.letter_id, None)
         if snapshot is not None:
-            self._snapshot = (record.seq, snapshot)
+            self._snapshot = Snapshot(seq=record.seq, state=snapshot, rules=record.rules)
 
     def last_seq(self) -> int:
         return len(self._records)
@@ -53,8 +53,13 @@ class MemoryJournal:
     def records_of(self, job_id: str) -> list[Record]:
         return [record for record in self.records() if job_id.encode() in encode(record)]
 
-    def snapshot(self) -> tuple[int, bytes] | None:
+    def snapshot(self) -> Snapshot | None:
         return self._snapshot
+
+    def leave(self, snapshot: Snapshot) -> None:
+        if snapshot.seq != len(self._records):
+            raise StaleWriterError(f"record {snapshot.seq} is not the last one")
+        self._snapshot = snapshot
 
     def outbox(self) -> list[tuple[int, AnyAction]]:
         action: Any = AnyAction
@@ -100,6 +105,10 @@ class MortalJournal:
     def append(self, record: Record, letters: Sequence[Letter], snapshot: bytes | None) -> None:
         self._wire.step()
         self._journal.append(record, letters, snapshot)
+
+    def leave(self, snapshot: Snapshot) -> None:
+        self._wire.step()
+        self._journal.leave(snapshot)
 
     def done(self, action_ids: Sequence[int], events: Sequence[AnyEvent] = ()) -> None:
         self._wire.step()

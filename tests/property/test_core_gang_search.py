@@ -1,177 +1,359 @@
 """The placement of gangs against every placement that there is, on small grids."""
 
-from collections.abc import Iterator
-from itertools import product
+import random
+from typing import Any
 
-from hypothesis import given
+import numpy as np
+from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
+from tests.property.core_brute import Free, Search, check_legal, domains
 
-from gridloom.core.capacity import Capacity
-from gridloom.core.fit import ever_fits, survey
-from gridloom.core.gang import place, usable
+from gridloom.core.capacity import Capacity, Holding
+from gridloom.core.demand import Demand
+from gridloom.core.explain import ever_fits
+from gridloom.core.gang import Finder, Spot, predicted_step_s
+from gridloom.core.rank import Ranker
+from gridloom.core.state import Signals
+from gridloom.core.topology import Tree
 from gridloom.model.inventory import Inventory, Node, Site
 from gridloom.model.life import Placement, TaskPlacement
 from gridloom.model.parallel import ParallelPlan
-from gridloom.model.spec import JobSpec, Option, Program
+from gridloom.model.policy import Weights
+from gridloom.model.spec import GroupNeed, JobSpec, Option, Program, Speed
 
-PLANS = st.builds(
-    ParallelPlan,
-    tensor=st.integers(1, 2),
-    pipeline=st.integers(1, 2),
-    data=st.integers(1, 4),
-)
-OPTIONS = st.builds(
-    Option,
-    accelerator=st.sampled_from(("cpu", "cpu", "gpu")),
-    plan=PLANS,
-    memory_bytes=st.sampled_from((0, 8)),
-)
+LEVELS = ("island", "node", "rack", "spine", "site")
+PROGRAM = Program(argv=(), workdir="/")
+CHEAP = Weights(fragmentation=0.0, wish=0.0, distance=0.0)  # the price alone
+FAST = Weights(fragmentation=0.0, wish=0.0, price=0.0)  # the step time alone
+FOND = Weights(fragmentation=0.0, wish=1.0, price=0.0)  # what should be together is
+EVERY = (CHEAP, FAST, FOND, Weights(), Weights(fragmentation=9.0))
+SEEDS = st.integers(0, 2**32)
+"""Whatever is drawn by chance; small numbers, which hypothesis likes, would make empty grids."""
 
 
-@st.composite
-def inventories(draw: st.DrawFn) -> Inventory:
+def seldom(rng: random.Random, usual: Any, *others: Any) -> Any:
+    """Return the usual thing, or in one of five cases another."""
+    return rng.choice(others) if rng.random() < 0.2 else usual
+
+
+def node_by_chance(rng: random.Random, number: int, depth: int) -> Node:
+    return Node(
+        name=f"n{number}",
+        address=f"at-{number}",
+        accelerator=seldom(rng, "cpu", "gpu", "cpu"),
+        count=rng.choice((0, 1, 2, 2, 3, 4, 4)),
+        memory_bytes=seldom(rng, 0, 4, 8),
+        island=rng.choice((0, 0, 1, 2, 2, 3)),
+        path=tuple(rng.choice("pq") for _ in range(depth)),
+        labels=seldom(rng, {"disk": "nvme"}, {}),
+        resources={"cpus": rng.randint(2, 9)},
+    )
+
+
+def inventory_by_chance(rng: random.Random, most: int = 3) -> Inventory:
     sites = []
-    for name in draw(st.sampled_from(("", "a", "ab", "bca", "abcd"))):
-        nodes = tuple(
-            Node(name=f"n{i}", address="", accelerator=kind, count=count, memory_bytes=memory)
-            for i, (kind, count, memory) in enumerate(
-                draw(
-                    st.lists(
-                        st.tuples(
-                            st.sampled_from(("cpu", "cpu", "gpu")),
-                            st.integers(0, 5),
-                            st.sampled_from((0, 4, 8)),
-                        ),
-                        max_size=3,
-                    )
-                )
-            )
+    for name in "bca"[: rng.randint(1, most)]:
+        levels = rng.choice(((), ("rack",), ("spine", "rack")))
+        count = rng.choice((0, 1, 2, 2, 3, 3, 4))
+        site = Site(
+            name=name,
+            kind="local",
+            nodes=tuple(node_by_chance(rng, number, len(levels)) for number in range(count)),
+            levels=levels,
+            price_per_accelerator_hour=rng.choice((0.0, 1.0, 2.5)),
+            queues=seldom(rng, (), ("x",)),
         )
-        price = draw(st.sampled_from((0.0, 1.0, 2.5)))
-        site = Site(name=name, kind="local", nodes=nodes, price_per_accelerator_hour=price)
         sites.append(site)
     return Inventory(sites=tuple(sites))
 
 
-SPECS = st.builds(
-    JobSpec,
-    name=st.just("j"),
-    program=st.just(Program(argv=(), workdir="/")),
-    options=st.lists(OPTIONS, min_size=1, max_size=2).map(tuple),
-    sites=st.lists(st.sampled_from("abcd"), max_size=3).map(tuple),
-    min_sites=st.integers(1, 3),
-    max_sites=st.integers(1, 3),
-)
-
-
-@st.composite
-def capacities(draw: st.DrawFn, inventory: Inventory) -> Capacity:
-    """Return a capacity on which some devices are in use."""
-    capacity = Capacity()
-    for site in inventory.sites:
-        for node in site.nodes:
-            devices = draw(st.sets(st.integers(0, max(node.count - 1, 0))))
-            task = TaskPlacement(
-                site=site.name, node=node.name, address="", devices=tuple(sorted(devices))
+def option_by_chance(rng: random.Random, *, required: bool | None = None) -> Option:
+    plan = ParallelPlan(
+        tensor=rng.randint(1, 2), pipeline=rng.randint(1, 2), data=rng.randint(1, 4)
+    )
+    sizes = {1, plan.tensor, plan.replica_ranks, plan.world_size}
+    if plan.data == 4:
+        sizes.add(2 * plan.replica_ranks)
+    chosen = rng.sample(sorted(sizes), rng.randint(0, min(3, len(sizes))))
+    # A wish for several replica groups would keep them at one site, however far it gives way
+    musts = {2 * plan.replica_ranks} - {plan.world_size}
+    return Option(
+        accelerator="cpu",
+        plan=plan,
+        memory_bytes=seldom(rng, 0, 8),
+        groups=tuple(
+            GroupNeed(
+                ranks=ranks,
+                level=rng.choice(LEVELS),
+                required=ranks in musts or (rng.random() < 0.5 if required is None else required),
             )
-            option = Option(accelerator=node.accelerator, plan=ParallelPlan())
-            capacity.take(Placement(option=option, tasks=(task,)), "x")
-    return capacity
-
-
-def shares_by_brute_force(
-    spec: JobSpec, option: Option, inventory: Inventory, capacity: Capacity
-) -> Iterator[dict[str, int]]:
-    """Yield the ranks at each site, for every legal choice of ranks on every node."""
-    plan = option.plan
-    nodes, choices = [], []
-    for site in inventory.sites:
-        for node in site.nodes:
-            allowed = not spec.sites or site.name in spec.sites
-            kind = node.accelerator == option.accelerator
-            memory = node.memory_bytes == 0 or node.memory_bytes >= option.memory_bytes
-            free = len(capacity.free(f"{site.name}/{node.name}", node))
-            nodes.append(site.name)
-            choices.append(
-                range(0, free + 1, plan.tensor) if allowed and kind and memory else range(1)
-            )
-    for ranks in product(*choices):
-        shares: dict[str, int] = {}
-        for name, count in zip(nodes, ranks, strict=True):
-            if count:
-                shares[name] = shares.get(name, 0) + count
-        whole = not any(count % plan.replica_ranks for count in shares.values())
-        if (
-            sum(shares.values()) == plan.world_size
-            and whole
-            and spec.min_sites <= len(shares) <= spec.max_sites
-        ):
-            yield shares
-
-
-def price(inventory: Inventory, shares: dict[str, int]) -> float:
-    return sum(
-        count * inventory.site(name).price_per_accelerator_hour for name, count in shares.items()
+            for ranks in sorted(chosen)
+        ),
+        rank_devices=seldom(rng, 1, 2),
+        rank_resources=rng.choice(((), (), (("cpus", 1),), (("cpus", 2),))),
     )
 
 
-def check_legal(
-    placement: Placement, spec: JobSpec, inventory: Inventory, capacity: Capacity
-) -> None:
-    plan = placement.option.plan
-    shares = dict(placement.site_ranks())
-    assert sum(shares.values()) == plan.world_size
-    assert spec.min_sites <= len(shares) <= spec.max_sites
-    assert all(count % plan.replica_ranks == 0 for count in shares.values())
-    assert placement.price_per_hour == price(inventory, shares)
-    sites = [task.site for task in placement.tasks]
-    assert sites == sorted(sites, key=list(shares).index), "nodes of one site are neighbours"
-    assert len({task.domain for task in placement.tasks}) == len(placement.tasks)
-    for task in placement.tasks:
-        node = next(n for n in inventory.site(task.site).nodes if n.name == task.node)
-        assert task.devices == tuple(sorted(set(task.devices)))
-        assert set(task.devices) <= set(capacity.free(task.domain, node))
-        assert len(task.devices) % plan.tensor == 0
-        assert task.devices
+def spec_by_chance(rng: random.Random, *, required: bool | None = None) -> JobSpec:
+    count = rng.randint(1, 2)
+    most = rng.randint(1, 3)
+    return JobSpec(
+        name="j",
+        program=PROGRAM,
+        options=tuple(option_by_chance(rng, required=required) for _ in range(count)),
+        sites=seldom(rng, (), ("a", "b"), ("c",)),
+        min_sites=seldom(rng, 1, 2, 3) if rng.random() < 0.5 else rng.randint(1, most),
+        max_sites=most,
+        queue=seldom(rng, "", "x"),
+        nodes=seldom(rng, (), ("a/n0", "b/n0", "b/n1", "z/n0")),
+        labels=seldom(rng, {}, {"disk": "nvme"}),
+        ranks_per_node_max=rng.choice((0, 0, 0, 1, 2, 3)),
+        data_sites=rng.choice(((), ("a", "c"))),
+        data_required=rng.random() < 0.1,
+    )
 
 
-@given(st.data(), inventories(), SPECS)
-def test_a_placement_is_found_exactly_when_there_is_one(
-    data: st.DataObject, inventory: Inventory, spec: JobSpec
-) -> None:
+class Grid:
+    """A grid on which other jobs run and some nodes take no new work."""
+
+    def __init__(self, inventory: Inventory) -> None:
+        self.inventory = inventory
+        self.tree = Tree(inventory)
+        self.capacity = Capacity(self.tree)
+        self.free: Free = {
+            f"{site.name}/{node.name}": list(range(node.count))
+            for site in inventory.sites
+            for node in site.nodes
+        }
+        self.used: dict[str, dict[str, int]] = {}
+
+    def ranker(self, weights: Weights) -> Ranker:
+        return Ranker(self.tree, weights, Signals())
+
+    def run(self, task: TaskPlacement, cpus: int) -> None:
+        """Let somebody else have devices of one node."""
+        option = Option(
+            accelerator="", plan=ParallelPlan(), rank_resources=(("cpus", cpus),) if cpus else ()
+        )
+        self.capacity.take(self.capacity.holding(Placement(option=option, tasks=(task,))))
+        self.free[task.domain] = [d for d in self.free[task.domain] if d not in task.devices]
+        self.used[task.domain] = {"cpus": cpus * len(task.devices)}
+
+    def best(self, demand: Demand, weights: Weights) -> tuple[Spot, Placement, Holding] | None:
+        finder = Finder(demand, self.capacity, self.capacity.available)
+        ranker = self.ranker(weights)
+        spot = finder.best(ranker)
+        assert finder.fits() == (spot is not None)
+        if spot is None:
+            return None
+        placed = self.capacity.place(demand.option, spot.units, spot.ranks, ranker.prices)
+        return spot, *placed
+
+    def search(self, spec: JobSpec, option: Option, *extra: GroupNeed) -> Search:
+        return Search(spec, option, self.inventory, self.free, self.used, extra)
+
+
+def grid_by_chance(rng: random.Random, most: int = 3) -> Grid:
+    grid = Grid(inventory_by_chance(rng, most))
+    for site in grid.inventory.sites:
+        for node in site.nodes:
+            devices = [device for device in range(node.count) if rng.random() < 0.25]
+            if devices:
+                most_cpus = node.resources["cpus"] // len(devices)
+                task = TaskPlacement(
+                    site=site.name, node=node.name, address="", devices=tuple(devices)
+                )
+                grid.run(task, rng.randint(0, most_cpus))
+    open_ = [rng.random() < 0.85 for _ in grid.tree.nodes]
+    grid.capacity.open(open_)
+    for domain, is_open in zip(grid.tree.domains, open_, strict=True):
+        grid.free[domain] = grid.free[domain] if is_open else []
+    return grid
+
+
+def numbers(capacity: Capacity) -> list[object]:
+    """Return everything that a capacity knows but how often it grew."""
+    return [
+        capacity.free.tolist(),
+        capacity.available.tolist(),
+        capacity.host("cpus").tolist(),
+        list(capacity._bits),
+    ]
+
+
+@settings(max_examples=300)
+@given(SEEDS, st.sampled_from(EVERY))
+def test_a_placement_is_found_exactly_when_there_is_one(seed: int, weights: Weights) -> None:
+    rng = random.Random(seed)
+    grid, spec = grid_by_chance(rng), spec_by_chance(rng)
     option = spec.options[0]
-    capacity = data.draw(capacities(inventory))
-    every = list(shares_by_brute_force(spec, option, inventory, capacity))
-    free = survey(spec, option, inventory, capacity).sites
-    placement = place(spec, option, free)
-    assert (placement is not None) == bool(every)
-    names = {site.site.name for site in usable(spec, option, free)}
-    assert names == {name for shares in every for name in shares}
-    if placement is not None:
-        check_legal(placement, spec, inventory, capacity)
-        fewest = min(len(shares) for shares in every)
-        found = dict(placement.site_ranks())
-        assert len(found) == fewest
-        if spec.min_sites == 1:
-            cheapest = min(price(inventory, s) for s in every if len(s) == fewest)
-            assert placement.price_per_hour == cheapest
-        else:
-            same = [sorted(s.values()) for s in every if set(s) == set(found)]
-            assert max(found.values()) == min(shares[-1] for shares in same)
-            assert min(found.values()) == max(shares[0] for shares in same)
+    found = grid.best(Demand(spec, option, grid.tree), weights)
+    search = grid.search(spec, option)
+    least, most = max(spec.min_sites, 1), spec.max_sites
+    assert (found is not None) == search.exists(least=least, most=most)
+    if found is None:
+        return
+    spot, placement, _ = found
+    check_legal(placement, spec, grid.inventory, grid.free, grid.used)
+    count = len(placement.site_ranks())
+    assert not search.exists(least=least, most=count - 1), "fewer sites would do"
+    if spec.min_sites > 1:
+        shares = [ranks for _, ranks in placement.site_ranks()]
+        assert max(shares) - min(shares) <= option.plan.replica_ranks * 2 or not all_equal(
+            grid, placement
+        )
+    assert (spot.gang < 0) == (count > 1)
 
 
-@given(inventories(), SPECS)
+def all_equal(grid: Grid, placement: Placement) -> bool:
+    """Return whether no site of a placement is full: then shares differ by a group at most."""
+    for name, ranks in placement.site_ranks():
+        free = sum(
+            len(devices) for domain, devices in grid.free.items() if domain.split("/")[0] == name
+        )
+        if free <= 2 * ranks * placement.option.rank_devices:
+            return False
+    return True
+
+
+@given(SEEDS, st.sampled_from(EVERY))
+def test_a_gang_that_is_taken_and_given_back_leaves_no_trace(seed: int, weights: Weights) -> None:
+    rng = random.Random(seed)
+    grid, spec = grid_by_chance(rng), spec_by_chance(rng)
+    placed = []
+    before = [numbers(grid.capacity)]
+    for option in spec.options * 2:
+        found = grid.best(Demand(spec, option, grid.tree), weights)
+        if found is None:
+            continue
+        _, placement, held = found
+        again = grid.capacity.holding(placement)
+        for name in Holding.__struct_fields__:
+            assert np.array_equal(getattr(again, name), getattr(held, name)), name
+        grid.capacity.take(held)
+        placed.append((placement, held))
+        before.append(numbers(grid.capacity))
+    for number, domain in enumerate(grid.tree.domains):
+        of_others = len(grid.free[domain])
+        taken = sum(
+            len(task.devices)
+            for placement, _ in placed
+            for task in placement.tasks
+            if task.domain == domain
+        )
+        if grid.capacity.is_open(number):
+            assert grid.capacity.free_devices(number) == of_others - taken
+        first, end = grid.tree.first_unit[number], grid.tree.first_unit[number + 1]
+        assert grid.capacity.available[first:end].sum() == of_others - taken
+    for _, held in reversed(placed):
+        assert numbers(grid.capacity) == before.pop()
+        grid.capacity.give_back(held)
+    assert numbers(grid.capacity) == before.pop()
+
+
+@given(SEEDS)
+def test_the_innermost_level_that_is_possible_is_reached(seed: int) -> None:
+    """Where predicted step times grow from level to level, the fastest possible one is had."""
+    rng = random.Random(seed)
+    grid, spec = grid_by_chance(rng, most=2), spec_by_chance(rng, required=True)
+    speeds = tuple(Speed(level=level, step_s=1.0 + i) for i, level in enumerate(LEVELS))
+    option = replace(spec.options[0], speeds=speeds, step_s=99.0)
+    spec = replace(spec, options=(option,), min_sites=1)
+    found = grid.best(Demand(spec, option, grid.tree), FAST)
+    if found is None:
+        return
+    possible = [
+        speed.step_s
+        for speed in speeds
+        if grid.search(
+            spec, option, GroupNeed(ranks=option.plan.world_size, level=speed.level)
+        ).exists(least=1, most=1)
+    ]
+    spot, placement, _ = found
+    assert (spot.gang < 0) == (not possible)
+    assert predicted_step_s(spot) == min(possible, default=99.0)
+    reached = [speed.step_s for speed in speeds if are_together(placement, speed.level, grid)]
+    assert reached[:1] == possible[:1]
+
+
+def are_together(placement: Placement, level: str, grid: Grid) -> bool:
+    """Return whether one domain of the level holds all ranks."""
+    found = set()
+    for task in placement.tasks:
+        site = grid.inventory.site(task.site)
+        node = next(node for node in site.nodes if node.name == task.node)
+        found |= {domains(site, node, device).get(level) for device in task.devices}
+    return len(found) == 1 and None not in found
+
+
+@given(SEEDS)
+def test_what_should_be_together_is_so_if_that_is_possible(seed: int) -> None:
+    rng = random.Random(seed)
+    grid, spec = grid_by_chance(rng, most=1), spec_by_chance(rng)
+    option = spec.options[0]
+    known = {"site", "node", "island", *(level for s in grid.inventory.sites for level in s.levels)}
+    groups = tuple(need for need in option.groups if need.required or need.level in known)
+    option = replace(option, groups=groups)
+    spec = replace(spec, options=(option,), min_sites=1)
+    all_required = replace(option, groups=tuple(replace(need, required=True) for need in groups))
+    found = grid.best(Demand(spec, option, grid.tree), FOND)
+    if grid.search(spec, all_required).exists(least=1, most=1):
+        assert found is not None
+        placement = replace(found[1], option=all_required)
+        check_legal(placement, spec, grid.inventory, grid.free, grid.used)
+
+
+@given(SEEDS)
+def test_the_cheapest_of_equal_sites_is_taken(seed: int) -> None:
+    rng = random.Random(seed)
+    grid, spec = Grid(inventory_by_chance(rng)), spec_by_chance(rng)
+    inventory = grid.inventory
+    option = replace(spec.options[0], groups=())
+    spec = replace(spec, options=(option,), min_sites=1, max_sites=1)
+    found = grid.best(Demand(spec, option, grid.tree), CHEAP)
+    if found is not None:
+        search = grid.search(spec, option)
+        prices = [
+            site.price_per_accelerator_hour * option.devices
+            for site in inventory.sites
+            if search.exists(least=1, most=1, at=site.name)
+        ]
+        assert found[1].price_per_hour == min(prices)
+
+
+@given(SEEDS)
+def test_useful_are_the_sites_of_any_placement_on_the_empty_grid(seed: int) -> None:
+    rng = random.Random(seed)
+    grid, spec = Grid(inventory_by_chance(rng)), spec_by_chance(rng)
+    inventory = grid.inventory
+    option = spec.options[0]
+    demand = Demand(spec, option, grid.tree)
+    if not Finder(demand, grid.capacity, grid.capacity.available).fits():
+        return
+    units = np.flatnonzero(demand.useful())
+    names = {grid.tree.sites[grid.tree.node_site[grid.tree.unit_node[u]]].name for u in units}
+    search = grid.search(spec, option)
+    most = spec.max_sites
+    assert names == {
+        site.name
+        for site in inventory.sites
+        if search.exists(least=spec.min_sites, most=most, at=site.name)
+    }
+
+
+@given(SEEDS)
 def test_a_job_never_fits_exactly_when_no_shape_can_be_placed_on_the_empty_grid(
-    inventory: Inventory, spec: JobSpec
+    seed: int,
 ) -> None:
+    rng = random.Random(seed)
+    inventory, spec = inventory_by_chance(rng), replace(spec_by_chance(rng), queue="")
     reason = ever_fits(spec, inventory)
-    some = any(
-        True
+    grid = Grid(inventory)
+    assert (reason is None) == any(
+        grid.search(spec, option).exists(least=spec.min_sites, most=spec.max_sites)
         for option in spec.options
-        for _ in shares_by_brute_force(spec, option, inventory, Capacity())
     )
-    assert (reason is None) == some
     if reason is not None:
         assert reason.sentence
         assert reason.remedy

@@ -5,29 +5,37 @@ import os
 import random
 import subprocess
 import sys
+from collections.abc import Mapping
 from typing import Any
 
 import msgspec
 import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
+from msgspec.structs import replace
 
 from gridloom.base.codec import decode, encode
 from gridloom.core import laws, order
-from gridloom.core.capacity import Capacity
-from gridloom.core.fit import ever_fits, survey
-from gridloom.core.gang import usable
+from gridloom.core.explain import ever_fits
+from gridloom.core.gang import Finder
+from gridloom.core.index import Index, unmet_dependencies
 from gridloom.core.machine import Machine
 from gridloom.core.state import State, live_tasks
 from gridloom.core.turn import LeaseTerms
 from gridloom.model.action import AnyAction, RenewLease, StartAttempt
+from gridloom.model.booking import Booking
 from gridloom.model.event import (
     AnyEvent,
+    BookingDropped,
+    BookingMade,
     CancelRequested,
     CheckpointSaved,
+    EvictRequested,
     InventoryChanged,
     JobSubmitted,
+    NodeMarked,
     ResumeRequested,
+    SignalChanged,
     StepReported,
     StopRequested,
     TaskEnded,
@@ -38,8 +46,20 @@ from gridloom.model.event import (
 from gridloom.model.inventory import Inventory, Node, Site
 from gridloom.model.life import OVER, Attempt, Job, JobState, Outcome
 from gridloom.model.parallel import ParallelPlan
+from gridloom.model.policy import Policy, Preemption, Weights
+from gridloom.model.quota import Cohort, Queue
 from gridloom.model.reason import Reason, Why
-from gridloom.model.spec import Budget, JobSpec, Option, Program, RetryPolicy
+from gridloom.model.spec import (
+    Budget,
+    Dependency,
+    Forecast,
+    GroupNeed,
+    JobSpec,
+    Option,
+    Program,
+    RetryPolicy,
+    Speed,
+)
 
 CODES = (
     Why.COMPLETED,
@@ -52,6 +72,8 @@ CODES = (
     Why.STOP_REQUESTED,
 )
 KINDS = ("running", "ended", "refused", "ready", "step", "checkpoint")
+MARKS = ("", "", "cordon", "drain", "taint", "lost")
+DOMAINS = ("a/n0", "a/n1", "a/n2", "b/n0", "c/n0", "a", "b", "z/z")
 JOB_IDS = ("e", "c", "a", "d", "b")
 TERMS = LeaseTerms()
 What = tuple[Why, int]  # a cause, and a training step or rank
@@ -84,13 +106,20 @@ class Guard:
                 assert now < self.until_s[key] + TERMS.kill_margin_s
                 self.until_s[key] = action.lease_until_s
         for event in events:
-            if isinstance(event, TaskEnded | TaskRefused):
-                about = (event.job_id, event.attempt)
-                if self.attempts.get(event.epoch) == about:
-                    self.until_s.pop((event.epoch, event.domain), None)
+            for key in self._ended(event):
+                self.until_s.pop(key, None)
         for action in actions:
             if isinstance(action, StartAttempt):
                 self._start(action, now)
+
+    def _ended(self, event: AnyEvent) -> list[tuple[int, str]]:
+        """Return the tasks that surely run no more, as the fact says."""
+        if isinstance(event, TaskEnded | TaskRefused):
+            told = self.attempts.get(event.epoch) == (event.job_id, event.attempt)
+            return [(event.epoch, event.domain)] if told else []
+        if isinstance(event, NodeMarked) and event.mark == "lost":
+            return [k for k in self.until_s if event.domain in (k[1], k[1].split("/")[0])]
+        return []
 
     def _start(self, start: StartAttempt, now: float) -> None:
         assert start.epoch > self.epoch, "an epoch was given twice"
@@ -105,6 +134,47 @@ class Guard:
         for task in start.placement.tasks:
             self.until_s[start.epoch, task.domain] = start.lease_until_s
             self.devices[start.epoch, task.domain] = task.devices
+
+
+def copied(state: State) -> State:
+    """Return the state as a snapshot of it gives it back."""
+    return decode(encode(state), State)
+
+
+def derived(index: Index) -> dict[str, object]:
+    """Return all numbers of an index, in a form that can be compared."""
+    capacity, ledger = index.capacity, index.ledger
+    inventory = index.state.inventory or Inventory(sites=())
+    queues = ["", *(queue.name for queue in inventory.queues), "x", "y", "gone"]
+    resources = {name for node in index.tree.nodes for name in node.resources}
+    return {
+        "free": capacity.free.tolist(),
+        "total": capacity.total,
+        "available": capacity.available.tolist(),
+        "open": capacity.openings().tolist(),
+        "host": {name: capacity.host(name).tolist() for name in sorted(resources)},
+        "keeps": {
+            job_id: [part.tolist() for part in capacity.kept(job_id) or ()]
+            for job_id in sorted(capacity.keepers())
+        },
+        "holdings": [
+            (job_id, held.units.tolist(), held.devices.tolist(), held.bits, held.ranks.tolist())
+            for job_id, held in index.holdings.items()
+        ],
+        "use": {
+            (queue, kind): ledger.use(queue, kind) for queue in queues for kind in ("cpu", "gpu")
+        },
+        "shares": {queue: ledger.path_share(queue) for queue in queues},
+        "waiting": sorted(
+            (bucket.queue, [job.job_id for _, job in bucket.jobs()])
+            for bucket in index.buckets.values()
+            if len(bucket)
+        ),
+        "prices": index.ranker.prices,
+        "strict": index.strict,
+        "ends": index.ends,
+        "running_at": index.running_at,
+    }
 
 
 class Driver:
@@ -124,37 +194,99 @@ class Driver:
     def step(self, events: list[AnyEvent], now: float, seed: int = 0) -> None:
         self.now = now
         self.history.append(Step(events, now, seed))
+        rebuilt = Machine(copied(self.state))
         actions = self.machine.step(events, now, random.Random(seed))
         self.actions.append(actions)
         laws.check(self.state)
         self.guard.watch(events, actions, self.state.now_s)
+        # By induction: a machine rebuilt at any moment goes on as this one does
+        assert rebuilt.step(events, now, random.Random(seed)) == actions
+        assert encode(rebuilt.state) == encode(self.state)
+        self.what_is_derived_follows_from_the_state()
         self.nobody_was_overtaken(actions)
+        self.nothing_is_left_idle_that_somebody_could_have()
         self.a_step_without_news_changes_nothing()
+        self.nothing_is_due_before_the_timer()
+        self.whoever_waits_is_told_why()
+
+    def what_is_derived_follows_from_the_state(self) -> None:
+        fresh = derived(Index(copied(self.state)))
+        for name, numbers in derived(self.machine.index).items():
+            assert numbers == fresh[name], name
 
     def a_step_without_news_changes_nothing(self) -> None:
         before = encode(self.state)
-        timer_s = self.machine.next_timer_s()
-        assert timer_s is None or timer_s > self.state.now_s
         for machine in (self.machine, Machine(decode(before, State))):
             assert machine.step([], self.state.now_s, random.Random(1)) == []
             assert encode(machine.state) == before
-            assert machine.next_timer_s() == timer_s
+
+    def nothing_is_due_before_the_timer(self) -> None:
+        """Whoever is called only when told to misses nothing: not even what time alone allows."""
+        timer_s, now = self.machine.next_timer_s(), self.state.now_s
+        assert timer_s is None or timer_s > now
+        asleep = Machine(copied(self.state))
+        later_s = now + 1000.0 if timer_s is None else (now + timer_s) / 2
+        assert asleep.step([], later_s, random.Random(1)) == []
+
+    def whoever_waits_is_told_why(self) -> None:
+        before = encode(self.state)
+        rebuilt = Machine(decode(before, State))
+        for job in order.queued(self.state.jobs.values()):
+            reason = self.machine.reason(job.job_id)
+            assert reason is not None, job.job_id
+            assert reason.sentence
+            assert reason == rebuilt.reason(job.job_id)
+        assert encode(self.state) == before
 
     def nobody_was_overtaken(self, actions: list[AnyAction]) -> None:
-        """No job started on nodes that one before it waits for."""
-        if self.state.inventory is None:
+        """Where a blocked job keeps what it could use, or stops all, none behind it started."""
+        inventory = self.state.inventory
+        if inventory is None or inventory.queues or inventory.policy.preemption.priority:
             return
-        queue = order.in_order(self.state.jobs.values())
+        policy, index = inventory.policy, self.machine.index
+        if policy.order not in {"submit", "duration"} or policy.patience_s:
+            return
         for start in actions:
-            if not isinstance(start, StartAttempt):
+            if not isinstance(start, StartAttempt) or policy.blocked not in {"hold", "stop"}:
                 continue
-            before = queue[: queue.index(self.state.jobs[start.job_id])]
-            taken = {task.domain for task in start.placement.tasks}
-            for job in order.ready(before, self.state.now_s):
-                assert not taken & wanted_nodes(job, self.state.inventory)
+            started = self.state.jobs[start.job_id]
+            taken = {index.tree.number[task.domain] for task in start.placement.tasks}
+            if self.was_reserved(started, start):
+                continue
+            for job in self.state.jobs.values():
+                bucket = index.bucket(job)
+                if bucket is None or order.key(job, policy) > order.key(started, policy):
+                    continue
+                if policy.blocked == "stop":
+                    assert not bucket.shape.possible
+                for demand in bucket.shape.possible:
+                    units = demand.useful()
+                    assert not taken & set(index.tree.unit_node[units].tolist())
+
+    def was_reserved(self, job: Job, start: StartAttempt) -> bool:
+        """Return whether the job came back to the places that were kept for it."""
+        before = job.attempts[-2].placement if len(job.attempts) > 1 else None
+        placed = start.placement
+        return before is not None and [task.domain for task in before.tasks] == [
+            task.domain for task in placed.tasks
+        ]
+
+    def nothing_is_left_idle_that_somebody_could_have(self) -> None:
+        """Where jobs may pass each other and nothing limits a queue, whoever fits has started."""
+        inventory = self.state.inventory
+        if inventory is None or inventory.queues or self.state.bookings:
+            return
+        if inventory.policy.blocked != "skip":
+            return
+        index = self.machine.index
+        for job in self.state.jobs.values():
+            bucket = index.bucket(job)
+            for demand in bucket.shape.possible if bucket else ():
+                available = index.capacity.available_to(job.job_id)
+                assert not Finder(demand, index.capacity, available).fits(), job.job_id
 
     def restart(self) -> None:
-        self.machine = Machine(decode(encode(self.state), State))
+        self.machine = Machine(copied(self.state))
 
     def report(self, kind: str, job_id: str, attempt: Attempt, domain: str, what: What) -> AnyEvent:
         about: dict[str, Any] = {
@@ -188,50 +320,88 @@ class Driver:
 
     def drain(self) -> None:
         """Let everything that runs complete, until nothing runs or could run."""
+        well = [NodeMarked(domain=domain, mark="") for domain in sorted(self.state.marks)]
+        free = [BookingDropped(name=name) for name in sorted(self.state.bookings)]
+        self.step([*well, *free], self.now)
         for _ in range(DRAIN_ROUNDS_MAX):
             self.step(self.of_all_live_tasks("ended"), self.now)
             timer_s = self.machine.next_timer_s()
             if timer_s is None:
                 break
             self.step([], timer_s)
-        inventory = self.state.inventory
         for job in self.state.jobs.values():
-            stuck = inventory is None or ever_fits(job.spec, inventory) is not None
-            assert job.state in OVER or (job.state is JobState.QUEUED and stuck and job.reason)
+            assert job.state in OVER or (job.state is JobState.QUEUED and self.is_stuck(job))
+
+    def is_stuck(self, job: Job) -> bool:
+        """Return whether a job cannot run on the grid as it is, or waits for one that cannot."""
+        inventory = self.state.inventory
+        if inventory is None or ever_fits(job.spec, inventory) is not None:
+            return True
+        jobs = self.state.jobs
+        if any(self.is_stuck(jobs[other]) for other in unmet_dependencies(self.state, job)):
+            return True
+        strict = {queue.name for queue in inventory.queues if queue.order == "strict"}
+        return job.spec.queue in strict and any(
+            other.state is JobState.QUEUED
+            and other.spec.queue == job.spec.queue
+            and order.key(other, inventory.policy) < order.key(job, inventory.policy)
+            and self.is_stuck(other)
+            for other in jobs.values()
+        )
 
     def replay(self, pause: int) -> None:
         """Play the history again, through a snapshot taken before step ``pause``."""
         machine = Machine()
         for i, (step, actions) in enumerate(zip(self.history, self.actions, strict=True)):
             if i == pause:
-                machine = Machine(decode(encode(machine.state), State))
+                machine = Machine(copied(machine.state))
             again = machine.step(step.events, step.now, random.Random(step.seed))
             assert again == actions
         assert encode(machine.state) == encode(self.state)
 
 
-def wanted_nodes(job: Job, inventory: Inventory) -> set[str]:
-    return {
-        f"{free.site.name}/{node.node.name}"
-        for option in job.spec.options
-        for free in usable(job.spec, option, survey(job.spec, option, inventory, Capacity()).sites)
-        for node in free.nodes
-    }
+# --- what is drawn
 
 
-PLANS = st.builds(
-    ParallelPlan, tensor=st.integers(1, 2), pipeline=st.integers(1, 2), data=st.integers(1, 3)
-)
-OPTIONS = st.builds(Option, accelerator=st.sampled_from(("cpu", "cpu", "gpu")), plan=PLANS)
+def some(**choices: Any) -> Mapping[str, st.SearchStrategy[Any]]:
+    return {name: st.sampled_from(values) for name, values in choices.items()}
+
+
+LEVELS = ("island", "node", "rack", "site")
+
+
+@st.composite
+def options(draw: st.DrawFn) -> Option:
+    plan = ParallelPlan(
+        tensor=draw(st.integers(1, 2)),
+        pipeline=draw(st.integers(1, 2)),
+        data=draw(st.integers(1, 3)),
+    )
+    sizes = sorted({plan.tensor, plan.replica_ranks, plan.world_size})
+    groups = [
+        GroupNeed(ranks=ranks, level=draw(st.sampled_from(LEVELS)), required=draw(st.booleans()))
+        for ranks in draw(st.lists(st.sampled_from(sizes), max_size=2, unique=True))
+    ]
+    speeds = (
+        Speed(level="node", step_s=1.0),
+        Speed(level="rack", step_s=1.5, replica="node"),
+        Speed(level="site", step_s=2.0),
+    )
+    return Option(
+        accelerator=draw(st.sampled_from(("cpu", "cpu", "gpu"))),
+        plan=plan,
+        step_s=draw(st.sampled_from((0.0, 3.0))),
+        groups=tuple(sorted(groups, key=lambda group: group.ranks)),
+        speeds=draw(st.sampled_from(((), (), speeds))),
+        rank_resources=draw(st.sampled_from(((), (), (("cpus", 2),)))),
+    )
+
+
 SPECS = st.builds(
     JobSpec,
     name=st.just("j"),
     program=st.just(Program(argv=("train",), workdir="/")),
-    options=st.lists(OPTIONS, min_size=1, max_size=2).map(tuple),
-    sites=st.sampled_from(((), (), ("a",), ("b", "a"), ("c",))),
-    min_sites=st.sampled_from((1, 1, 2)),
-    max_sites=st.integers(1, 3),
-    priority=st.integers(0, 1),
+    options=st.lists(options(), min_size=1, max_size=2).map(tuple),
     grace_s=st.sampled_from((0.0, 3.0, 20.0)),
     retry=st.builds(
         RetryPolicy,
@@ -242,23 +412,109 @@ SPECS = st.builds(
     budget=st.builds(
         Budget, run_s_max=st.sampled_from((0.0, 12.0)), cost_max=st.sampled_from((0.0, 0.0, 0.02))
     ),
+    forecast=st.builds(
+        Forecast,
+        duration_s=st.sampled_from((0.0, 8.0, 30.0)),
+        spread=st.sampled_from((0.0, 0.5)),
+        checkpoint_s=st.sampled_from((0.0, 5.0)),
+        restart_s=st.sampled_from((0.0, 1.0)),
+    ),
+    priority=st.integers(0, 1),
+    min_sites=st.sampled_from((1, 1, 2)),
+    max_sites=st.integers(1, 3),
+    **some(
+        sites=((), (), ("a",), ("b", "a"), ("c",)),
+        queue=("", "", "x", "y"),
+        deadline_s=(0.0, 50.0),
+        preemptible=(True, True, False),
+        labels=({}, {}, {}, {"disk": "nvme"}),
+        ranks_per_node_max=(0, 0, 2),
+        data_sites=((), ("a",)),
+        data_required=(False, False, True),
+    ),
 )
 
 
-def site(name: str, counts: list[int], kind: str = "cpu", price: float = 0.0) -> Site:
+def site(name: str, counts: list[int], kind: str = "cpu", **more: Any) -> Site:
+    racks = more.pop("racks", None)
     nodes = tuple(
-        Node(name=f"n{i}", address=f"{name}{i}", accelerator=kind, count=count)
+        Node(
+            name=f"n{i}",
+            address=f"{name}{i}",
+            accelerator=kind,
+            count=count,
+            island=2 if i == 1 else 0,
+            path=(racks[i],) if racks else (),
+            labels={"disk": "nvme"} if i else {},
+            resources={"cpus": 5},
+        )
         for i, count in enumerate(counts)
     )
-    return Site(name=name, kind="local", nodes=nodes, price_per_accelerator_hour=price)
+    levels = ("rack",) if racks else ()
+    return Site(name=name, kind="local", nodes=nodes, levels=levels, **more)
 
 
-GRIDS = (
-    Inventory(sites=(site("a", [2, 4]), site("b", [4], price=1.0), site("c", [2, 2], "gpu"))),
-    Inventory(sites=(site("b", [4, 1]), site("a", [4]), site("c", [4]))),
-    Inventory(sites=(site("a", [2]), site("c", [2, 2], "gpu", price=2.0))),
-    Inventory(sites=(site("a", [8]), site("b", [8]))),
+SITES = (
+    (
+        site("a", [2, 4, 2], racks="pqp"),
+        site("b", [4], price_per_accelerator_hour=1.0),
+        site("c", [2, 2], "gpu"),
+    ),
+    (site("b", [4, 1]), site("a", [4], queues=("x", "")), site("c", [4])),
+    (site("a", [2]), site("c", [2, 2], "gpu", price_per_accelerator_hour=2.0)),
+    (site("a", [8]), site("b", [4, 4], racks="pq", carbon_g_per_kwh=9.0)),
 )
+QUEUES: tuple[tuple[tuple[Queue, ...], tuple[Cohort, ...]], ...] = (
+    ((), ()),
+    ((Queue(name="x", order="strict"), Queue(name="y", weight=2.0)), ()),
+    (
+        (
+            Queue(name="x", cohort="all", nominal={"cpu": 4, "gpu": 2}),
+            Queue(name="y", cohort="all", nominal={"cpu": 2}, borrow_max={"cpu": 4}),
+        ),
+        (Cohort(name="all", nominal={"cpu": 2}),),
+    ),
+    (
+        (
+            Queue(name="x", cohort="all", nominal={"cpu": 6}, reclaim=False),
+            Queue(name="y", cohort="all", nominal={"cpu": 2, "gpu": 4}, lend_max={"cpu": 0}),
+        ),
+        (Cohort(name="all"),),
+    ),
+)
+POLICIES = st.builds(
+    Policy,
+    preemption=st.builds(
+        Preemption,
+        **some(
+            priority=(True, False),
+            order=(False, True),
+            min_run_s=(0.0, 3.0),
+            cooldown_s=(0.0, 10.0),
+        ),
+    ),
+    weights=st.builds(Weights, fragmentation=st.sampled_from((0.0, 1.0)), carbon=st.just(1.0)),
+    **some(
+        order=("submit", "duration", "remaining", "attained", "share", "deadline"),
+        blocked=("stop", "skip", "hold", "easy", "conservative"),
+        patience_s=(0.0, 0.0, 5.0),
+        ageing_per_hour=(0.0, 600.0),
+        attained_steps_s=((10.0, 40.0),),
+        slot_hold_s=(0.0, 6.0),
+        failures_max=(0, 2),
+    ),
+)
+
+
+@st.composite
+def inventories(draw: st.DrawFn) -> Inventory:
+    queues, cohorts = draw(st.sampled_from(QUEUES))
+    return Inventory(
+        sites=draw(st.sampled_from(SITES)),
+        queues=queues,
+        cohorts=cohorts,
+        policy=draw(POLICIES),
+    )
 
 
 class Histories(RuleBasedStateMachine):
@@ -269,29 +525,68 @@ class Histories(RuleBasedStateMachine):
         self.driver = Driver()
         self.mail: list[AnyEvent] = []
 
-    @initialize(
-        grid=st.sampled_from((None, *GRIDS)), specs=st.lists(SPECS, max_size=len(JOB_IDS) - 1)
-    )
+    @initialize(grid=st.none() | inventories(), specs=st.lists(SPECS, max_size=len(JOB_IDS) - 1))
     def start(self, grid: Inventory | None, specs: list[JobSpec]) -> None:
         for job_id, spec in zip(JOB_IDS, specs, strict=False):
-            self.submit(job_id, spec)
+            self.submit(job_id, spec, None)
         arriving = [InventoryChanged(inventory=grid)] if grid else []
         self.driver.step([*arriving, *self.mail], 1.0)
 
-    @rule(job_id=st.sampled_from(JOB_IDS), spec=SPECS)
-    def submit(self, job_id: str, spec: JobSpec) -> None:
+    @rule(
+        job_id=st.sampled_from(JOB_IDS),
+        spec=SPECS,
+        after=st.none()
+        | st.builds(
+            Dependency, **some(job_id=JOB_IDS, kind=("afterok", "afterany", "afternotok", "after"))
+        ),
+    )
+    def submit(self, job_id: str, spec: JobSpec, after: Dependency | None) -> None:
+        # Whoever takes jobs in sees to it that the others are known before
+        if after is not None and after.job_id in self.driver.state.jobs:
+            spec = replace(spec, after=(after,))
         self.mail.append(JobSubmitted(job_id=job_id, spec=spec, submitted_s=self.driver.now))
 
-    @rule(grid=st.sampled_from(GRIDS))
+    @rule(grid=inventories())
     def change_grid(self, grid: Inventory) -> None:
         self.mail.append(InventoryChanged(inventory=grid))
 
     @rule(
         job_id=st.sampled_from(JOB_IDS),
-        request=st.sampled_from((StopRequested, ResumeRequested, CancelRequested)),
+        request=st.sampled_from((StopRequested, ResumeRequested, CancelRequested, EvictRequested)),
     )
     def request(self, job_id: str, request: type[Any]) -> None:
         self.mail.append(request(job_id=job_id))
+
+    @rule(domain=st.sampled_from(DOMAINS), mark=st.sampled_from(MARKS))
+    def mark(self, domain: str, mark: Any) -> None:
+        self.mail.append(NodeMarked(domain=domain, mark=mark, sentence="smoke" if mark else ""))
+
+    @rule(
+        name=st.sampled_from("pq"),
+        domain=st.sampled_from(DOMAINS),
+        in_s=st.sampled_from((0.0, 4.0, 20.0)),
+        for_s=st.sampled_from((0.0, 5.0, 50.0)),
+        queues=st.sampled_from(((), ("x",))),
+    )
+    def book(
+        self, name: str, domain: str, in_s: float, for_s: float, queues: tuple[str, ...]
+    ) -> None:
+        start_s = self.driver.now + in_s
+        booking = Booking(
+            name=name, start_s=start_s, end_s=start_s + for_s, nodes=(domain,), queues=queues
+        )
+        made = BookingMade(booking=booking)
+        self.mail.append(made if for_s else BookingDropped(name=name))
+
+    @rule(
+        site=st.sampled_from("abz"),
+        price=st.sampled_from((None, 0.0, 3.0)),
+        carbon=st.sampled_from((None, 100.0)),
+    )
+    def signal(self, site: str, price: float | None, carbon: float | None) -> None:
+        self.mail.append(
+            SignalChanged(site=site, price_per_accelerator_hour=price, carbon_g_per_kwh=carbon)
+        )
 
     @rule(
         data=st.data(),
@@ -373,13 +668,46 @@ print(hashlib.sha256(encode(actions) + encode(machine.state)).hexdigest())
 
 def spec_by_chance(rng: random.Random) -> JobSpec:
     plan = ParallelPlan(tensor=rng.choice((1, 2)), data=rng.choice((1, 2, 3)))
+    need = GroupNeed(ranks=plan.world_size, level=rng.choice(LEVELS), required=rng.random() < 0.3)
+    option = Option(
+        accelerator=rng.choice(("cpu", "gpu")), plan=plan, groups=rng.choice(((), (need,)))
+    )
     return JobSpec(
         name="j",
         program=Program(argv=("train",), workdir="/", env={"B": "1", "A": "2"}),
-        options=(Option(accelerator=rng.choice(("cpu", "gpu")), plan=plan),),
+        options=(option,),
         max_sites=rng.choice((1, 2)),
         priority=rng.choice((0, 1)),
+        queue=rng.choice(("", "x", "y")),
+        labels=rng.choice(({}, {"disk": "nvme"})),
+        forecast=Forecast(duration_s=rng.choice((0.0, 5.0, 20.0))),
     )
+
+
+def grid_by_chance(rng: random.Random) -> Inventory:
+    queues, cohorts = rng.choice(QUEUES)
+    policy = Policy(
+        order=rng.choice(("submit", "remaining", "share")),
+        blocked=rng.choice(("skip", "hold", "easy", "conservative")),
+        preemption=Preemption(order=rng.random() < 0.5),
+    )
+    return Inventory(sites=rng.choice(SITES), queues=queues, cohorts=cohorts, policy=policy)
+
+
+def fact_by_chance(rng: random.Random, driver: Driver, number: int) -> AnyEvent:
+    domain = rng.choice(DOMAINS)
+    match rng.randrange(4):
+        case 0:
+            mark: Any = rng.choice(("", "cordon", "drain", "taint", "lost"))
+            return NodeMarked(domain=domain, mark=mark)
+        case 1:
+            start_s = driver.now + rng.choice((0.0, 9.0))
+            booking = Booking(name="p", start_s=start_s, end_s=start_s + 9.0, nodes=(domain,))
+            return BookingMade(booking=booking)
+        case 2:
+            return SignalChanged(site="a", price_per_accelerator_hour=rng.random())
+        case _:
+            return EvictRequested(job_id=f"{rng.choice('xyz')}{number - 3}")
 
 
 def history_by_chance(rng: random.Random) -> Driver:
@@ -388,7 +716,7 @@ def history_by_chance(rng: random.Random) -> Driver:
     for number in range(120):
         events = driver.of_all_live_tasks("running")
         if number % 30 == 1:
-            events.append(InventoryChanged(inventory=rng.choice(GRIDS)))
+            events.append(InventoryChanged(inventory=grid_by_chance(rng)))
         if rng.random() < 0.4:
             events.append(
                 JobSubmitted(
@@ -397,6 +725,8 @@ def history_by_chance(rng: random.Random) -> Driver:
                     submitted_s=driver.now,
                 )
             )
+        if rng.random() < 0.3:
+            events.append(fact_by_chance(rng, driver, number))
         if rng.random() < 0.5:
             events.extend(driver.of_all_live_tasks("ended", rng.choice(CODES))[:3])
         driver.step(events, driver.now + rng.choice((0.5, 2.0, 9.0)), number)

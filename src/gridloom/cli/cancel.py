@@ -1,22 +1,25 @@
 """``gridloom cancel``."""
 
-from gridloom.cli.flags import JobToChange, Json
+from gridloom.cli.flags import Json, JobToChange
+
+_WAIT_S = 30.0
 
 
 def cancel(job: JobToChange, /, *, json: Json = False) -> int:
-    """End a job for good, at once; its run directory stays."""
-    from gridloom.cli.ask import ask
-    from gridloom.cli.lookup import all_jobs, find_job_to_change, open_plane
+    """End a job, or all jobs of an array, for good, at once; its run directory stays."""
+    from gridloom.cli.ask import ask_until_over
+    from gridloom.cli.lookup import all_jobs, find_jobs_to_change, open_plane
     from gridloom.cli.output import emit, say
     from gridloom.model.event import CancelRequested
-    from gridloom.model.life import OVER
+    from gridloom.model.life import OVER, JobState
 
     plane = open_plane()
-    found = find_job_to_change(all_jobs(plane), job)
-    wish = CancelRequested(job_id=found.job_id)
-    now = ask(plane, wish, found.job_id, lambda job: job.state in OVER, wait_s=30.0)
-    if json:
-        emit({"job": now.job_id, "state": now.state.value})
-    else:
-        say(f"{now.job_id} is {now.state.value}")
+    found = find_jobs_to_change(all_jobs(plane), job)
+    ended = OVER - {JobState.STOPPED}
+    found = [one for one in found if one.state not in ended] or found
+    for now in ask_until_over(plane, found, lambda job_id: CancelRequested(job_id=job_id), _WAIT_S):
+        if json:
+            emit({"job": now.job_id, "state": now.state.value})
+        else:
+            say(f"{now.job_id} is {now.state.value}")
     return 0

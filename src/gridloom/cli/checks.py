@@ -17,6 +17,7 @@ from gridloom.cli.lookup import all_jobs
 from gridloom.cli.settings import Settings
 from gridloom.cli.wiring import Plane
 from gridloom.control.restore import replayed, restore
+from gridloom.core.machine import RULES
 from gridloom.model.life import OVER
 from gridloom.sites.local.inventory import discover
 
@@ -117,7 +118,12 @@ def _journal(settings: Settings) -> Check:
     try:
         plane = Plane(settings)
         machine, seq = restore(plane.journal)
-        whole = replayed([record for record in plane.journal.records() if record.seq <= seq])
+        records = [record for record in plane.journal.records() if record.seq <= seq]
+        old = sum(record.rules != RULES for record in records)
+        if old:  # they led to a snapshot, and that is all that can be said of them
+            found = f"{seq} records, {old} of them by the rules of another version; the others"
+            return Check("journal", "ok", f"{found} go on from its snapshot")
+        whole = replayed(records)
     except (GridloomError, OSError) as error:
         return Check("journal", "bad", str(error), _remedy(settings))
     if whole != encode(machine.state):

@@ -21,6 +21,8 @@ _VERBS = {
     "cancel": "End a job for good.",
     "grid": "Show the sites and their accelerators.",
     "plan": "Find the best ways to train a model on given devices.",
+    "simulate": "Run a log of jobs through the scheduler in simulated time.",
+    "scenario": "Play stories against the scheduler and check what they expect.",
     "schema": "Print the JSON Schema of a job file or a grid file.",
     "doctor": "Check this machine and the state directory.",
     "control": "Run the control plane itself.",

@@ -54,4 +54,5 @@ def control(
             plane.release()  # starts another one if a letter came in this moment
             return 0
         plane.clock.sleep(_BEAT_S)
+    plane.end()
     return 128 + ended[0]

@@ -2,24 +2,36 @@
 
 import fcntl
 import random
-import shutil
 import sys
+from collections.abc import Sequence
+from pathlib import PurePath
 
+from msgspec.structs import replace
 from rich.console import Console
 
 from gridloom.base.errors import GridloomError, InputError
 from gridloom.base.units import format_bytes, format_count
+from gridloom.cli.arrays import array_specs
 from gridloom.cli.lookup import all_jobs
 from gridloom.cli.output import console, pairs, table
-from gridloom.cli.prepare import Prepared, write_run_directory
+from gridloom.cli.prepare import Prepared, remove_run_directories, write_run_directories
 from gridloom.cli.wiring import Plane
 from gridloom.core.machine import Machine
 from gridloom.model.action import StartAttempt
-from gridloom.model.event import AnyEvent, InventoryChanged, JobSubmitted
+from gridloom.model.booking import Booking
+from gridloom.model.event import (
+    AnyEvent,
+    BookingDropped,
+    BookingMade,
+    InventoryChanged,
+    JobSubmitted,
+)
 from gridloom.model.inventory import CPU, Inventory
 from gridloom.model.life import OVER, Placement
+from gridloom.model.spec import JobSpec
 from gridloom.planner.collective import bucket_bytes, bytes_per_step
 from gridloom.planner.shape import parameter_count
+from gridloom.wire.convert import deadline_s
 
 _ANSWERS = {"": True, "y": True, "yes": True, "n": False, "no": False}
 
@@ -76,8 +88,11 @@ def confirm(*, yes: bool) -> bool:
             return _ANSWERS[answer]
 
 
-def hand_in(plane: Plane, prepared: Prepared) -> None:
-    """Write the run directory and post the job; it is safe on disk when this returns.
+def hand_in(plane: Plane, prepared: Prepared) -> list[str]:
+    """Write the run directories and post the jobs; they are safe on disk when this returns.
+
+    Returns:
+        The ids: one, or those of an array.
 
     Raises:
         InputError: Other jobs are under way on another grid.
@@ -90,14 +105,20 @@ def hand_in(plane: Plane, prepared: Prepared) -> None:
         if _present_grid(plane) != inventory:
             _refuse_another_grid(plane)
             events.append(InventoryChanged(inventory=inventory))
-        directory = write_run_directory(prepared, plane.settings)
         now_s = plane.clock.now_s()
-        events.append(JobSubmitted(job_id=prepared.job_id, spec=prepared.spec, submitted_s=now_s))
+        events += _booked(plane, prepared.grid.bookings, now_s)
+        specs = _specs(prepared, now_s)
+        write_run_directories(prepared, specs, plane.settings)
+        events += [
+            JobSubmitted(job_id=job_id, spec=spec, submitted_s=now_s)
+            for job_id, spec in specs.items()
+        ]
         try:
             plane.journal.post(events)
         except GridloomError:
-            shutil.rmtree(directory, ignore_errors=True)  # nobody would ever hear of it
+            remove_run_directories(specs, plane.settings)
             raise
+    return list(specs)
 
 
 def expected_placement(prepared: Prepared) -> Placement:
@@ -116,6 +137,34 @@ def _present_grid(plane: Plane) -> Inventory | None:
     handed_in = [letter.event for letter in plane.journal.letters()]
     grids = [fact.inventory for fact in handed_in if isinstance(fact, InventoryChanged)]
     return grids[-1] if grids else plane.state().inventory
+
+
+def _specs(prepared: Prepared, now_s: float) -> dict[str, JobSpec]:
+    """Return what is handed in at ``now_s``, by id: the job, or those of its array."""
+    document = prepared.file.document
+    spec = replace(prepared.spec, deadline_s=deadline_s(document, now_s))
+    if document.array is None:
+        return {prepared.job_id: spec}
+    own = document.checkpoint.directory is not None and spec.recipe is not None
+    common = PurePath(spec.recipe.checkpoint.directory) if own and spec.recipe else None
+    return array_specs(prepared.job_id, spec, document.array, common)
+
+
+def _booked(plane: Plane, bookings: Sequence[Booking], now_s: float) -> list[AnyEvent]:
+    """Return what makes the present bookings those of the grid file; what is past is left out."""
+    handed_in = [letter.event for letter in plane.journal.letters()]  # first, as ``all_jobs`` does
+    present = dict(plane.state().bookings)
+    for fact in handed_in:
+        if isinstance(fact, BookingMade):
+            present[fact.booking.name] = fact.booking
+        elif isinstance(fact, BookingDropped):
+            present.pop(fact.name, None)
+    wanted = {booking.name: booking for booking in bookings if booking.end_s > now_s}
+    dropped = [name for name in sorted(present) if name not in wanted]
+    return [
+        *(BookingDropped(name=name) for name in dropped),
+        *(BookingMade(booking=b) for name, b in wanted.items() if present.get(name) != b),
+    ]
 
 
 def _refuse_another_grid(plane: Plane) -> None:

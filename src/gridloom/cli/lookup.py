@@ -1,14 +1,18 @@
 """Finding the job that a person means, and the plane it lives on."""
 
 import difflib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from gridloom.base.errors import InputError
 from gridloom.cli import settings
+from gridloom.cli.arrays import jobs_of_array
 from gridloom.cli.home import usable
 from gridloom.cli.wiring import Plane
 from gridloom.model.event import JobSubmitted
 from gridloom.model.life import OVER, Job
+
+_NAMED_MAX = 6
+"""Jobs that one sentence names; more are counted."""
 
 
 def open_plane() -> Plane:
@@ -53,7 +57,7 @@ def find_job(jobs: Mapping[str, Job], wanted: str) -> Job:
     if len(begun) == 1:
         return jobs[begun[0]]
     if begun:
-        raise InputError(f"{wanted!r} begins the ids of several jobs: {', '.join(begun)}")
+        raise InputError(f"{wanted!r} begins the ids of several jobs: {_few(begun)}")
     names = dict.fromkeys([*jobs, *(job.spec.name for job in jobs.values())])
     near = difflib.get_close_matches(wanted, names, n=1)
     hint = f"; did you mean {near[0]}?" if near else "; `gridloom ps --all` lists them"
@@ -71,6 +75,20 @@ def find_job_to_change(jobs: Mapping[str, Job], wanted: str) -> Job:
         if len(named) == 1:
             return named[0]
         if named:
-            listed = ", ".join(f"{job.job_id} ({job.state.value})" for job in named)
+            listed = _few([f"{job.job_id} ({job.state.value})" for job in named])
             raise InputError(f"several jobs are named {wanted!r}: {listed}; give the id of one")
     return find_job(jobs, wanted)
+
+
+def find_jobs_to_change(jobs: Mapping[str, Job], wanted: str) -> list[Job]:
+    """Return the jobs of an array, or the one job that ``find_job_to_change`` returns.
+
+    Raises:
+        InputError: There is none, or several are meant.
+    """
+    return jobs_of_array(jobs, wanted) or [find_job_to_change(jobs, wanted)]
+
+
+def _few(texts: Sequence[str]) -> str:
+    more = f" and {len(texts) - _NAMED_MAX} more" if len(texts) > _NAMED_MAX else ""
+    return ", ".join(texts[:_NAMED_MAX]) + more

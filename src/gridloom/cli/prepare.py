@@ -1,7 +1,13 @@
 """From the files a person names to a job that is ready to be handed in: reads, checks, plans."""
 
+import os
+import pwd
+import shutil
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+
+from msgspec.structs import replace
 
 from gridloom.base.errors import InputError, Problem
 from gridloom.base.files import cause_of
@@ -12,11 +18,12 @@ from gridloom.cli.settings import Settings
 from gridloom.cli.workdir import snapshot_of
 from gridloom.control import rundir
 from gridloom.core.explain import ever_fits
+from gridloom.model.booking import Booking
 from gridloom.model.inventory import CPU, Inventory
 from gridloom.model.spec import JobSpec
 from gridloom.planner.options import options
 from gridloom.sites.local.inventory import discover
-from gridloom.wire.convert import to_inventory, to_job_spec, to_request
+from gridloom.wire.convert import to_bookings, to_inventory, to_job_spec, to_request
 from gridloom.wire.documents import JobFile, read_grid, read_job
 from gridloom.wire.source import SIZE_MAX_BYTES, read_source
 
@@ -27,6 +34,7 @@ class Grid:
 
     Attributes:
         inventory: What there is.
+        bookings: What of it is spoken for, and when.
         data: The grid file as given; empty when this machine was discovered.
         source: Where it comes from, for a person.
     """
@@ -34,6 +42,7 @@ class Grid:
     inventory: Inventory
     data: bytes
     source: str
+    bookings: tuple[Booking, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -41,8 +50,8 @@ class Prepared:
     """A job that may be handed in.
 
     Attributes:
-        job_id: Minted for it.
-        spec: What the core gets.
+        job_id: Minted for it; of an array, what its jobs' ids begin with.
+        spec: What the core gets, but for what the time of the hand-in decides.
         grid: Where it may run.
         data: The job file as given.
         file: The job file.
@@ -81,6 +90,9 @@ def prepare(job: Path, grid: Path | None, settings: Settings, ids: IdSource) -> 
     spec = to_job_spec(
         file.document, choice.options, workdir=str(workdir), checkpoint_directory=str(directory)
     )
+    spec = replace(
+        spec, queue=spec.queue or _only_queue(found.inventory), user=spec.user or _login_name()
+    )
     never = ever_fits(spec, found.inventory)
     if never is not None:
         field = ("resources", "accelerators")
@@ -105,23 +117,60 @@ def load_grid(path: Path | None, settings: Settings) -> Grid:
     if path is None:
         return Grid(discover(), b"", "this machine, as discovered")
     data = _read(path, "the grid file")
-    return Grid(to_inventory(read_grid(data, str(path)).document), data, str(path))
+    document = read_grid(data, str(path)).document
+    return Grid(to_inventory(document), data, str(path), to_bookings(document))
 
 
-def write_run_directory(prepared: Prepared, settings: Settings) -> Path:
-    """Make the run directory with everything that was given and what became of it."""
-    spec = prepared.spec
+def write_run_directories(
+    prepared: Prepared, specs: Mapping[str, JobSpec], settings: Settings
+) -> None:
+    """Make the run directory of each job with everything that was given and what became of it.
+
+    Args:
+        prepared: What was given.
+        specs: The jobs by their ids: one, or those of an array.
+        settings: Where.
+
+    Raises:
+        InputError: One cannot be written; none is left then.
+    """
     files: dict[str, bytes | object] = {
         rundir.JOB_FILE: prepared.data,
-        rundir.JOB_RESOLVED_FILE: spec,
         rundir.GRID_RESOLVED_FILE: prepared.grid.inventory,
-        **snapshot_of(Path(spec.program.workdir), discover()),
+        **snapshot_of(Path(prepared.spec.program.workdir), discover()),
     }
     if prepared.grid.data:
         files[rundir.GRID_FILE] = prepared.grid.data
-    if spec.recipe is not None:
-        files[rundir.RECIPE_FILE] = spec.recipe
-    return rundir.create(settings.runs, prepared.job_id, files)
+    try:
+        for job_id, spec in specs.items():
+            own = {rundir.JOB_RESOLVED_FILE: spec, rundir.RECIPE_FILE: spec.recipe}
+            kept = {name: content for name, content in own.items() if content is not None}
+            rundir.create(settings.runs, job_id, {**files, **kept})
+    except InputError:
+        remove_run_directories(specs, settings)
+        raise
+
+
+def remove_run_directories(job_ids: Iterable[str], settings: Settings) -> None:
+    """Remove the run directories of jobs of which nobody will ever hear."""
+    for job_id in job_ids:
+        shutil.rmtree(settings.runs / job_id, ignore_errors=True)
+
+
+def _only_queue(inventory: Inventory) -> str:
+    """Return the queue of a job that names none: that of the grid, if there is exactly one.
+
+    Where there are several, the job was refused.
+    """
+    return inventory.queues[0].name if len(inventory.queues) == 1 else ""
+
+
+def _login_name() -> str:
+    number = os.getuid()
+    try:
+        return pwd.getpwuid(number).pw_name
+    except KeyError:  # as in a container that runs under a number alone
+        return str(number)
 
 
 def _read_both(

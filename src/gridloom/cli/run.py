@@ -8,8 +8,10 @@ def run(job: JobPath, /, *, grid: Grid = None, yes: Yes = False, json: Json = Fa
 
     Shows where it will run and asks, unless -y. Ctrl-C stops it with its state saved.
     """
+    from gridloom.base.errors import InputError
     from gridloom.base.system import SystemIds
     from gridloom.cli import settings
+    from gridloom.cli.dependencies import with_known_dependencies
     from gridloom.cli.finish import follow_to_the_end
     from gridloom.cli.follow import Interrupts
     from gridloom.cli.handin import confirm, hand_in, show_plan
@@ -19,7 +21,11 @@ def run(job: JobPath, /, *, grid: Grid = None, yes: Yes = False, json: Json = Fa
     from gridloom.cli.wiring import Plane
 
     found = usable(settings.read())
-    prepared = prepare(job, grid, found, SystemIds())
+    prepared = with_known_dependencies(prepare(job, grid, found, SystemIds()), found)
+    if prepared.file.document.array is not None:
+        remedy = f"hand it in by `gridloom submit {job}`"
+        message = "`run` follows one job, and this is an array of jobs"
+        raise InputError([prepared.file.problem(("array",), message, remedy)])
     if not json:
         show_plan(prepared)
     if not confirm(yes=yes or json):

@@ -4,9 +4,13 @@ from gridloom.cli.flags import Grid, JobPath, Json
 
 
 def submit(job: JobPath, /, *, grid: Grid = None, json: Json = False) -> int:
-    """Hand in a job and return at once; a control plane in the background runs it."""
+    """Hand in a job, or an array of jobs, and return at once.
+
+    A control plane in the background runs it.
+    """
     from gridloom.base.system import SystemIds
     from gridloom.cli import settings
+    from gridloom.cli.dependencies import with_known_dependencies
     from gridloom.cli.handin import hand_in
     from gridloom.cli.home import usable
     from gridloom.cli.output import emit, say
@@ -14,12 +18,18 @@ def submit(job: JobPath, /, *, grid: Grid = None, json: Json = False) -> int:
     from gridloom.cli.wiring import Plane
 
     found = usable(settings.read())
-    prepared = prepare(job, grid, found, SystemIds())
+    prepared = with_known_dependencies(prepare(job, grid, found, SystemIds()), found)
     plane = Plane(found)
-    hand_in(plane, prepared)
+    job_ids = hand_in(plane, prepared)
     plane.start_background()
+    is_array = prepared.file.document.array is not None
     if json:
-        emit({"event": "submitted", "job": prepared.job_id, "name": prepared.spec.name})
-    else:
-        say(f"{prepared.job_id} is handed in; `gridloom status {prepared.job_id}` tells")
+        said = {"event": "submitted", "job": prepared.job_id, "name": prepared.spec.name}
+        emit({**said, "jobs": job_ids} if is_array else said)
+        return 0
+    if is_array:
+        for job_id in job_ids:
+            say(job_id)
+    what = f"array of {len(job_ids)}, {prepared.job_id}," if is_array else prepared.job_id
+    say(f"{what} is handed in; `gridloom status {prepared.job_id}` tells")
     return 0

@@ -1,11 +1,12 @@
 """The only place that joins ports to implementations."""
 
+import contextlib
 import subprocess
 import sys
 from collections.abc import Sequence
 
 from gridloom.agent.processes import sweep
-from gridloom.base.errors import SiteError
+from gridloom.base.errors import SiteError, StaleWriterError
 from gridloom.base.system import SystemClock
 from gridloom.cli.settings import Settings
 from gridloom.control.close import close_job
@@ -112,6 +113,15 @@ class Plane:
         self._loop = None
         self._leadership.release()
 
+    def end(self) -> None:
+        """Stop being the one writer, and leave a snapshot: whoever leads next starts from it."""
+        if self._loop is not None and self._leadership.intact():
+            # Without the snapshot, only a version with other rules could not go on
+            with contextlib.suppress(SiteError, StaleWriterError):
+                self._loop.leave()
+        self._loop = None
+        self._leadership.release()
+
     def release(self) -> None:
         """Stop being the one writer; hand what is still under way to a background process.
 
@@ -124,8 +134,7 @@ class Plane:
         if not idle:
             self._spawn()
             self._lead_until_heir()
-        self._loop = None
-        self._leadership.release()
+        self.end()
         if not idle or self.journal.letters():
             self.start_background()
 

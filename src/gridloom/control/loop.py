@@ -7,8 +7,9 @@ from gridloom.base.clock import Clock
 from gridloom.base.codec import encode
 from gridloom.control.dispatch import Dispatch
 from gridloom.control.intake import Intake
-from gridloom.control.restore import restore
+from gridloom.control.restore import restore, snapshot_of
 from gridloom.control.timeline import Timeline
+from gridloom.core.machine import RULES
 from gridloom.core.state import State
 from gridloom.model.action import AnyAction
 from gridloom.model.event import AnyEvent
@@ -29,6 +30,9 @@ class ControlLoop:
         self._intake = intake
         self._dispatch = dispatch
         self._machine, self._seq = restore(journal)
+        taken = journal.snapshot()
+        if taken is not None and taken.seq == self._seq and taken.rules != RULES:
+            journal.leave(snapshot_of(self._machine, self._seq))  # from here on, our rules decide
         state, terms = self._machine.state, self._machine.terms
         # All leases lapsed while nobody led, or while the machine slept: holders may still be dying
         gap = clock.now_s() - state.now_s >= terms.lease_s
@@ -80,6 +84,19 @@ class ControlLoop:
             self._dispatch.run(self.state)
         return True
 
+    def leave(self) -> None:
+        """Leave a snapshot of where this process stopped, so that nobody need replay its records.
+
+        A version of gridloom that decides by other rules cannot; from a snapshot it goes on.
+
+        Raises:
+            StaleWriterError: Another control plane has taken over.
+            SiteError: The journal cannot be written.
+        """
+        taken = self._journal.snapshot()
+        if self._seq and (taken is None or taken.seq != self._seq):
+            self._journal.leave(snapshot_of(self._machine, self._seq))
+
     def _step(
         self, events: Sequence[AnyEvent], letters: Sequence[Letter], now_s: float
     ) -> Sequence[AnyAction]:
@@ -91,6 +108,7 @@ class ControlLoop:
             seed=seed,
             events=tuple(events),
             actions=tuple(actions),
+            rules=RULES,
         )
         due = record.seq % _SNAPSHOT_EVERY == 0
         self._journal.append(record, letters, encode(self.state) if due else None)

@@ -71,7 +71,7 @@ def report_html(summary: Mapping[str, Any], metrics: Sequence[Metric]) -> str:
 
 def summary_rows(summary: Mapping[str, Any]) -> list[tuple[str, str]]:
     """Return what a person wants to know of a finished job, as rows of a label and a text."""
-    rows = [("state", _state(summary)), ("attempts", str(len(summary["attempts"])))]
+    rows = [("state", _state(summary)), ("attempts", _attempts(summary))]
     if summary["steps"]:
         repeated = summary["steps_repeated"]
         again = f", {repeated} of them done twice after a failure" if repeated else ""
@@ -121,6 +121,13 @@ def _state(summary: Mapping[str, Any]) -> str:
     if not reason or summary["state"] == "succeeded":
         return str(summary["state"])
     return f"{summary['state']}: {reason['sentence']}"
+
+
+def _attempts(summary: Mapping[str, Any]) -> str:
+    count, evictions = len(summary["attempts"]), summary["evictions"]
+    if not evictions:
+        return str(count)
+    return f"{count}; evicted {'once' if evictions == 1 else f'{evictions} times'} for others"
 
 
 def _traffic_rows(traffic: Mapping[str, Any] | None) -> list[tuple[str, str]]:

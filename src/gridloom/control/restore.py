@@ -6,22 +6,41 @@ from collections.abc import Sequence
 import msgspec
 
 from gridloom.base.codec import decode, encode
-from gridloom.base.errors import BrokenError
-from gridloom.core.machine import Machine
+from gridloom.base.errors import BrokenError, SiteError
+from gridloom.core.machine import RULES, Machine
 from gridloom.core.state import State
-from gridloom.ports.journal import Journal, Record
+from gridloom.ports.journal import Journal, Record, Snapshot
+
+_STOP_IT = (
+    "run `gridloom control --until-idle` once with the version that wrote it: it leaves a snapshot"
+    " when it stops, from which this one goes on"
+)
+_ANEW = "let that version end its jobs, and set GRIDLOOM_HOME to another directory for this one"
+_NEWER = "use that version, or set GRIDLOOM_HOME to another directory for this one"
+
+_RULES_THAT_LEAVE_NONE = 1
+"""Versions that decide by these leave no snapshot when they stop."""
 
 
 def restore(journal: Journal) -> tuple[Machine, int]:
     """Return the machine as the journal left it, and the number of the last record in it.
 
     Raises:
-        BrokenError: The journal was tampered with, or another version of gridloom wrote it.
+        BrokenError: The journal was tampered with.
+        SiteError: A version of gridloom that decides by other rules wrote what must be replayed.
     """
     taken = journal.snapshot()
-    seq = taken[0] if taken else 0
-    machine = Machine(_state(taken[1])) if taken else Machine()
-    return machine, catch_up(machine, seq, journal)
+    if taken is None:
+        return (machine := Machine()), catch_up(machine, 0, journal)
+    if taken.rules > RULES:
+        raise SiteError(f"the snapshot in the journal is of {_others(taken.rules)}; {_NEWER}")
+    machine = Machine(_state(taken.state))
+    return machine, catch_up(machine, taken.seq, journal)
+
+
+def snapshot_of(machine: Machine, seq: int) -> Snapshot:
+    """Return what ``machine``, at record ``seq``, goes on from another time."""
+    return Snapshot(seq=seq, state=encode(machine.state), rules=RULES)
 
 
 def catch_up(machine: Machine, seq: int, journal: Journal) -> int:
@@ -29,6 +48,7 @@ def catch_up(machine: Machine, seq: int, journal: Journal) -> int:
 
     Raises:
         BrokenError: A record does not replay.
+        SiteError: It was decided by other rules.
     """
     for record in journal.records(after=seq):
         repeat(machine, record)
@@ -41,7 +61,15 @@ def repeat(machine: Machine, record: Record) -> None:
 
     Raises:
         BrokenError: Other actions came out than those that were recorded.
+        SiteError: It was decided by other rules.
     """
+    if record.rules != RULES:
+        remedy = _NEWER if record.rules > RULES else _STOP_IT
+        if record.rules == _RULES_THAT_LEAVE_NONE:
+            remedy = _ANEW
+        raise SiteError(
+            f"record {record.seq} of the journal was decided by {_others(record.rules)}; {remedy}"
+        )
     actions = tuple(machine.step(record.events, record.now_s, random.Random(record.seed)))
     if actions != record.actions:
         raise BrokenError(
@@ -55,11 +83,17 @@ def replayed(records: Sequence[Record]) -> bytes:
 
     Raises:
         BrokenError: A record does not replay.
+        SiteError: One was decided by other rules.
     """
     machine = Machine()
     for record in records:
         repeat(machine, record)
     return encode(machine.state)
+
+
+def _others(rules: int) -> str:
+    age = "a newer" if rules > RULES else "an older"
+    return f"{age} version of gridloom, by other rules ({rules}; this one's are {RULES})"
 
 
 def _state(snapshot: bytes) -> State:

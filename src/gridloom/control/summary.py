@@ -32,6 +32,7 @@ def summary(
         "state": job.state.value,
         "reason": _reason(job.reason),
         "attempts": [_attempt(attempt, metrics) for attempt in job.attempts],
+        "evictions": job.evictions,
         "steps": steps,
         "steps_repeated": len(metrics) - len(kept),
         "checkpoint_step": job.checkpoint_step,

@@ -4,6 +4,7 @@ import math
 
 from gridloom.core import calendar, preempt, progress, rearrange
 from gridloom.core.capacity import Holding
+from gridloom.core.conservative import Schedule
 from gridloom.core.gang import Spot
 from gridloom.core.index import Bucket, Index
 from gridloom.core.queueing import Block, Line, Pass
@@ -24,8 +25,13 @@ def run(turn: Turn) -> None:
         return
     calendar.turn_pages(turn)
     _start_reserved(turn)
-    ahead = Pass(index, turn.now)
     evicting = preempt.Search(index, turn.now)
+    if index.policy.blocked == "conservative":
+        _as_promised(turn, evicting)
+        rearrange.grow(turn)
+        index.dirty = False
+        return
+    ahead = Pass(index, turn.now)
     line = Line(index)
     while (seen := line.next()) is not None:
         bucket, job = seen.bucket, seen.job
@@ -43,6 +49,19 @@ def run(turn: Turn) -> None:
     for promise in ahead.promises:
         turn.state.jobs[promise.job_id].promised_s = promise.start_s
     index.dirty = False
+
+
+def _as_promised(turn: Turn, evicting: preempt.Search) -> None:
+    """Start every job whose promise is due; evict for the first of those that are blocked."""
+    index = turn.index
+    for bucket, job, block in Schedule(index, turn.now).decisions():
+        if block is not None:
+            _make_room(turn, evicting, bucket, job, block)
+            continue
+        assert job.promised is not None
+        placed = index.capacity.place_kept(job.promised, index.ranker.prices)
+        assert placed is not None
+        _begin(turn, job, *placed)
 
 
 def _start_reserved(turn: Turn) -> None:

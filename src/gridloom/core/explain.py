@@ -177,6 +177,7 @@ def _remedies(index: Index, spec: JobSpec, option: Option) -> Iterator[str]:
             replace(spec, options=(replace(option, rank_resources=()),)),
             "ask for less of the host for each rank",
         ),
+        (replace(spec, ranks_per_node_max=0), "let more of its ranks share a node"),
         *_smaller(index, spec, option),
     ]
     yield from (
@@ -189,11 +190,13 @@ def _remedies(index: Index, spec: JobSpec, option: Option) -> Iterator[str]:
 def _smaller(index: Index, spec: JobSpec, option: Option) -> Iterator[tuple[JobSpec, str]]:
     """Yield the same job with fewer replica groups: as many as its sites have room for."""
     plan = option.plan
-    looks = survey(index, index.shape(spec).demands[0], _empty(index)).looks
+    demand = next(demand for demand in index.shape(spec).demands if demand.option == option)
+    looks = survey(index, demand, _empty(index)).looks
     found = sorted((look.found for look in looks), reverse=True)[: max(spec.max_sites, 0)]
-    data = sum(found) // plan.replica_ranks
-    smaller = replace(option, plan=replace(plan, data=data))
-    yield (
-        replace(spec, options=(smaller,)),
-        f"ask for at most {smaller.plan.world_size} {option.accelerator}",
-    )
+    data = sum(found) // (plan.replica_ranks * option.rank_devices)
+    if data:
+        smaller = replace(option, plan=replace(plan, data=data))
+        yield (
+            replace(spec, options=(smaller,)),
+            f"ask for at most {smaller.devices} {option.accelerator}",
+        )

@@ -60,6 +60,9 @@ def _inventory(turn: Turn, event: InventoryChanged) -> None:
     nobody: what is missing may only be away for a moment.
     """
     first = turn.state.inventory is None
+    if event.inventory != turn.state.inventory:  # what was promised may not be there any more
+        for job in turn.state.jobs.values():
+            job.promised = None
     turn.state.inventory = event.inventory
     turn.index.rebuild()
     if first:
@@ -160,7 +163,8 @@ def _marked(turn: Turn, event: NodeMarked) -> None:
     """Take in that a node is away or well again; what runs on one that is not fit to work moves."""
     state = turn.state
     if not event.mark:
-        state.failures.pop(event.domain, None)
+        if state.failures.pop(event.domain, None) is not None:
+            turn.index.suspect()
         if state.marks.pop(event.domain, None) is not None:
             turn.index.reopen()
         return

@@ -64,7 +64,7 @@ def survey(index: Index, demand: Demand, ground: Ground) -> Survey:
         ]
         look = _look(index, demand, ground, site, rooms.get(site.name, 0))
         looks.append(look)
-        if look.found < option.plan.world_size:
+        if look.found < option.devices:
             refusals.append(_of_site(index, demand, look, refused, site))
         refusals.extend(_told(site, refused))
     known = {site.name for site in index.state.inventory.sites} if index.state.inventory else set()
@@ -77,7 +77,7 @@ def survey(index: Index, demand: Demand, ground: Ground) -> Survey:
 
 
 def _rooms(index: Index, demand: Demand, ground: Ground) -> dict[str, int]:
-    """Return how many ranks each site could take, in whole groups, by its name."""
+    """Return how many devices the job could take of each site, in whole groups, by its name."""
     finder = Finder(demand, index.capacity, ground.available)
     full = demand if ground.empty else None
     rooms: dict[str, int] = {}
@@ -91,7 +91,7 @@ def _rooms(index: Index, demand: Demand, ground: Ground) -> dict[str, int]:
             if must
             else int(blocks.counts[0][number]) * blocks.sizes[0]
         )
-        rooms[index.tree.sites[number].name] = count
+        rooms[index.tree.sites[number].name] = count * demand.option.rank_devices
     return rooms
 
 

@@ -51,9 +51,9 @@ def predicted_step_s(spot: Spot) -> float:
 
 
 class Finder:
-    """Looks for places in one state of the capacity."""
+    """Looks for places in one state of the capacity; without one, host resources are all free."""
 
-    def __init__(self, demand: Demand, capacity: Capacity, available: Ints) -> None:
+    def __init__(self, demand: Demand, capacity: Capacity | None, available: Ints) -> None:
         self.demand, self.capacity, self.available = demand, capacity, available
         self._blocks: dict[Chain, Blocks] = {}
         self._rooms: dict[Chain, list[int]] = {}
@@ -161,13 +161,21 @@ class Finder:
     def _broken(self, blocks: Blocks, full: Blocks, site: int, parts: tuple[Ints, Ints]) -> int:
         """Return how many wholly free domains, from the rack up, the gang would break open."""
         tree, (units, ranks) = self.demand.tree, parts
-        broken = 0
-        for level in (0, *range(tree.node_level - len(tree.sites[site].levels), tree.node_level)):
-            domains, which = np.unique(tree.above_all(level, units), return_inverse=True)
-            rooms = blocks.counts[level][domains]
-            whole = rooms == full.counts[level][domains]
-            used = np.bincount(which, weights=ranks)
-            broken += int((whole & (rooms * blocks.sizes[level] > used)).sum())
+        room = int(blocks.counts[0][site])
+        whole = room == full.counts[0][site] and room * blocks.sizes[0] > self.demand.ranks
+        broken = int(whole)
+        for level in range(tree.node_level - len(tree.sites[site].levels), tree.node_level):
+            domains = tree.above_all(level, units)
+            if domains[0] == domains[-1]:  # they ascend, so it is one
+                room = int(blocks.counts[level][domains[0]])
+                intact = room == full.counts[level][domains[0]]
+                broken += intact and room * blocks.sizes[level] > self.demand.ranks
+                continue
+            first = np.flatnonzero(np.diff(domains, prepend=-1))
+            rooms = blocks.counts[level][domains[first]]
+            intact_of = rooms == full.counts[level][domains[first]]
+            used = np.add.reduceat(ranks, first)
+            broken += int((intact_of & (rooms * blocks.sizes[level] > used)).sum())
         return broken
 
     def _over_sites(self, ranker: Ranker) -> Spot | None:

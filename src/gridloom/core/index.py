@@ -17,6 +17,7 @@ from gridloom.core.capacity import Capacity, Holding
 from gridloom.core.demand import Demand
 from gridloom.core.gang import Finder, Spot, predicted_step_s
 from gridloom.core.ledger import Ledger
+from gridloom.core.profile import Kept
 from gridloom.core.rank import Ranker, best_step_s
 from gridloom.core.state import State
 from gridloom.core.topology import Tree
@@ -135,8 +136,10 @@ class Index:
         reclaims: Whether any of them owns devices that it may want back.
         strict: Queues in which a job that cannot start holds up those behind it.
         buckets: Waiting jobs by queue and shape.
+        suspects: For each unit whether its node has failed the last job there.
         ends: When those that hold devices are predicted to end, in order; without the unknown.
         running_at: How many jobs hold devices, by priority.
+        promises: What promises are made from, where they are kept.
         changes: How often who holds what has changed.
         looks: How often something had to be looked at again.
         dirty: Whether a cycle could change anything.
@@ -163,6 +166,7 @@ class Index:
         self.reprice()
         self.holdings: dict[str, Holding] = {}
         self.running_at: dict[int, int] = {}
+        self.promises = Kept()
         self.ends: list[tuple[float, str]] = []
         self._end_of: dict[str, float] = {}
         self.buckets: dict[tuple[object, ...], Bucket] = {}
@@ -170,6 +174,7 @@ class Index:
         self._bucket_of: dict[str, Bucket] = {}
         self._followers: dict[str, list[str]] = {}
         self.reopen()
+        self.suspect()
         jobs = self.state.jobs.values()
         for job in sorted(
             (job for job in jobs if job.state in HOLDING), key=lambda job: job.attempts[-1].epoch
@@ -196,6 +201,13 @@ class Index:
                     self.tree.domains, self.tree.node_site.tolist(), strict=True
                 )
             ]
+        )
+        self.dirty = True
+
+    def suspect(self) -> None:
+        """Take in which nodes have failed jobs lately: they are used where others would do not."""
+        self.suspects = self.tree.per_unit(
+            [domain in self.state.failures for domain in self.tree.domains]
         )
         self.dirty = True
 
@@ -353,7 +365,11 @@ class Index:
             self._again_at.discard(heapq.heappop(self._again))
             self.looks += 1
             self.dirty = True
-        return self._again[0] if self._again else math.inf
+        if self.promises.due_s <= now:
+            self.promises.due_s = math.inf
+            self.looks += 1
+            self.dirty = True
+        return min(self._again[0] if self._again else math.inf, self.promises.due_s)
 
     def due(self) -> list[tuple[float, str]]:
         """Return the heap of the times at which jobs are to be looked at; too early is allowed."""
@@ -371,6 +387,7 @@ class Index:
             del self.ends[bisect.bisect_left(self.ends, (end_s, job.job_id))]
 
     def _dequeue(self, job: Job) -> None:
+        job.promised = None
         bucket = self._bucket_of.pop(job.job_id, None)
         if bucket is not None:
             bucket.drop(job)

@@ -1,15 +1,17 @@
 """Who is next: a total order over jobs."""
 
+import re
 from collections.abc import Iterable
 
 from gridloom.core.progress import remaining_s
 from gridloom.model.life import HOLDING, Job, JobState
 from gridloom.model.policy import Policy
 
-Key = tuple[float, float, float, str]
+Key = tuple[float, float, float, str, str]
 """What jobs are sorted by; the id decides last."""
 
 _HOUR_S = 3600.0
+_DIGITS = re.compile(r"\d+")
 _NEVER_S = float("inf")
 
 
@@ -20,7 +22,13 @@ def key(job: Job, policy: Policy) -> Key:
     hour later; as all age alike, that is a bonus for an early submission which never changes.
     """
     early = policy.ageing_per_hour * job.submitted_s / _HOUR_S
-    return early - job.spec.priority, value(job, policy), job.submitted_s, job.job_id
+    first = early - job.spec.priority, value(job, policy), job.submitted_s
+    return *first, _natural(job.job_id), job.job_id
+
+
+def _natural(job_id: str) -> str:
+    """Return what ids are compared by: numbers in them by size, as those of an array."""
+    return _DIGITS.sub(lambda found: found.group().zfill(12), job_id)
 
 
 def value(job: Job, policy: Policy) -> float:

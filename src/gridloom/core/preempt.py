@@ -1,6 +1,7 @@
 """Preemption: the least set of running jobs whose end really lets another start."""
 
 from collections.abc import Iterator, Sequence
+from enum import Enum
 
 import msgspec
 import numpy as np
@@ -26,6 +27,14 @@ _SLACK_S = 60.0
 """How long a reservation outlasts the graces of the victims."""
 
 
+class Ground(Enum):
+    """Why one job may have another evicted."""
+
+    PRIORITY = "its priority is higher"
+    LENT = "its queue takes back what it lent"
+    ORDER = "it comes first in the policy's order"
+
+
 class Victims(msgspec.Struct, frozen=True):
     """Jobs to be evicted, and what that makes room for.
 
@@ -46,6 +55,7 @@ class Search:
     def __init__(self, index: Index, now: float) -> None:
         self.index, self.now = index, now
         self._running: list[Job] | None = None
+        self._grounds: dict[str, Ground] = {}
 
     def victims(self, bucket: Bucket, job: Job, block: Block) -> Victims | None:
         """Return whom to evict for a job that cannot start; nothing if that would not help."""
@@ -81,7 +91,7 @@ class Search:
         )
 
     def _candidates(self, job: Job, demand: Demand) -> list[Job]:
-        """Return whom the policy lets the job evict, those to go first in front."""
+        """Return whom the policy lets the job evict; on what ground stands in ``_grounds``."""
         index = self.index
         if self._running is None:
             self._running = [
@@ -89,39 +99,60 @@ class Search:
                 for job_id in index.holdings
                 if index.state.jobs[job_id].spec.preemptible
             ]
-        allowed = [
-            other
+        self._grounds = {
+            other.job_id: ground
             for other in self._running
             if other.state in {JobState.STARTING, JobState.RUNNING}
             and not other.wanted
-            and self._may_evict(job, demand, other)
             and demand.eligible[index.holdings[other.job_id].units].any()
-        ]
-        return sorted(allowed, key=lambda other: self._rank(job, other))
+            and (ground := self._ground(job, demand, other)) is not None
+        }
+        return [other for other in self._running if other.job_id in self._grounds]
 
-    def _may_evict(self, job: Job, demand: Demand, other: Job) -> bool:
+    def _ground(self, job: Job, demand: Demand, other: Job) -> Ground | None:
+        """Return on what ground the job may have another evicted; nothing if on none."""
         policy, now = self.index.policy.preemption, self.now
         attempt = other.attempts[-1]
         if now - attempt.started_s < policy.min_run_s:
             self.index.again(attempt.started_s + policy.min_run_s)
-            return False
-        kind = demand.option.accelerator
+            return None
         ledger, mine, theirs = self.index.ledger, job.spec.queue, other.spec.queue
-        lent = mine != theirs and ledger.lends_to(mine, theirs, kind, demand.option.devices)
-        if policy.reclaim and lent:
-            return True
-        if mine != theirs and ledger.limited(theirs) and not lent:
-            return False  # what a tenant has within its own nominal is its own
+        if mine != theirs and ledger.limited(theirs):
+            # what a tenant has within its own nominal is its own, whatever the priorities
+            kind, devices = demand.option.accelerator, demand.option.devices
+            above = policy.priority and job.spec.priority > other.spec.priority
+            lent = ledger.lends_to(mine, theirs, kind, devices)
+            return Ground.LENT if lent and (policy.reclaim or above) else None
         if policy.priority and job.spec.priority > other.spec.priority:
-            return True
+            return Ground.PRIORITY
         if other.evicted_s and now - other.evicted_s < policy.cooldown_s:
             self.index.again(other.evicted_s + policy.cooldown_s)
-            return False
-        return (
-            policy.order
-            and job.spec.priority == other.spec.priority
-            and self._comes_before(job, other)
-        )
+            return None
+        equal = job.spec.priority == other.spec.priority
+        return Ground.ORDER if policy.order and equal and self._comes_before(job, other) else None
+
+    def may_go(self, job: Job, demand: Demand, other: Job) -> bool:
+        """Return whether, in the state of a trial, another may be evicted besides those released.
+
+        Of a borrower only so many that it stays at its own; of a queue with a larger share only so
+        many that its share stays above that of the job's queue.
+        """
+        ledger, option = self.index.ledger, demand.option
+        mine, theirs = job.spec.queue, other.spec.queue
+        match self._grounds[other.job_id]:
+            case Ground.LENT:
+                return ledger.lends_to(mine, theirs, option.accelerator, option.devices)
+            case Ground.ORDER if self.index.policy.order == "share":
+                gone = other.attempts[-1].placement.option
+                share, rival = ledger.rival_shares(
+                    mine,
+                    theirs,
+                    extra={option.accelerator: option.devices},
+                    other_extra={gone.accelerator: -gone.devices},
+                )
+                return share <= rival
+            case _:
+                return True
 
     def _comes_before(self, job: Job, other: Job) -> bool:
         """Return whether the policy's order alone puts a waiting job clearly before a running."""
@@ -134,10 +165,7 @@ class Search:
                 left_s -= progress.done_s(other, attempt, self.now) - attempt.kept_s
                 return progress.remaining_s(job) < gain * left_s
             case "attained":
-                ran_s = self.now - other.attempts[-1].started_s
-                had_s = other.device_s + other.attempts[-1].placement.option.devices * ran_s
-                steps = policy.attained_steps_s
-                return order.value(job, policy) < sum(had_s >= step_s for step_s in steps)
+                return self._has_had_less(job, other)
             case "share":
                 return job.spec.queue != other.spec.queue
             case "deadline":
@@ -145,10 +173,18 @@ class Search:
             case _:
                 return False
 
-    def _rank(self, job: Job, other: Job) -> tuple[object, ...]:
-        """Return what victims are sorted by: lowest priority, then least work lost per device."""
-        lost_s = self._lost_s(other)
-        return other.spec.priority, lost_s, -other.attempts[-1].epoch
+    def _has_had_less(self, job: Job, other: Job) -> bool:
+        """Return whether a running job is in a class behind the waiting one's by now."""
+        policy, attempt = self.index.policy, other.attempts[-1]
+        devices = attempt.placement.option.devices
+        had_s = other.device_s + devices * (self.now - attempt.started_s)
+        mine = round(order.value(job, policy))
+        if mine >= len(policy.attained_steps_s):
+            return False
+        left_s = policy.attained_steps_s[mine] - had_s  # until it leaves the waiting one's class
+        if left_s > 0:
+            self.index.again(self.now + left_s / devices)
+        return left_s <= 0
 
     def _lost_s(self, other: Job) -> float:
         """Return the seconds that evicting a job costs it: to save, to start anew, or its work."""
@@ -161,37 +197,54 @@ class Search:
 
     def _least(self, job: Job, demand: Demand, candidates: Sequence[Job]) -> Victims | None:
         with _Trial(self, job, demand) as trial:
-            for other in candidates:
-                trial.release(other)
-            if not trial.fits():
-                return None
             found: list[tuple[tuple[object, ...], int, list[Job]]] = []
+            orders = self._orders(candidates)
+            if not any(trial.all_of(order) for order in orders):
+                return None
             for domain in self._domains(demand, trial):
-                inside = [o for o in candidates if _overlaps(self.index, o, domain)]
-                if (chosen := trial.enough(inside)) is not None:
-                    cost = self._cost(chosen)
-                    found.append((cost, len(found), chosen))
+                for order in orders:
+                    inside = [other for other in order if _overlaps(self.index, other, domain)]
+                    if (chosen := trial.enough(inside)) is not None:
+                        found.append((self._cost(chosen), len(found), chosen))
             found.sort(key=lambda entry: entry[:2])
             best: tuple[tuple[object, ...], list[Job]] | None = None
             for _, _, chosen in found[:_PRUNED_MAX]:
                 pruned = trial.pruned(chosen)
                 if best is None or self._cost(pruned) < best[0]:
                     best = (self._cost(pruned), pruned)
-            if best is None:
-                return None
-            places = trial.places(best[1])
-        if places is None:
+            places = trial.places(best[1]) if best is not None else None
+        if best is None or places is None:
             return None
         return Victims(tuple(best[1]), places, _told(job))
 
+    def _orders(self, candidates: Sequence[Job]) -> list[list[Job]]:
+        """Return in which orders victims are tried: the cheapest first, and the largest first."""
+        lost = {
+            other.job_id: self._lost_s(other) * other.attempts[-1].placement.option.devices
+            for other in candidates
+        }
+
+        def cheap(other: Job) -> tuple[object, ...]:
+            attempt = other.attempts[-1]
+            devices = attempt.placement.option.devices
+            return other.spec.priority, lost[other.job_id], devices, -attempt.epoch
+
+        def large(other: Job) -> tuple[object, ...]:
+            devices = other.attempts[-1].placement.option.devices
+            return (other.spec.priority, -devices, *cheap(other))
+
+        orders = [sorted(candidates, key=cheap), sorted(candidates, key=large)]
+        return orders[:1] if orders[0] == orders[1] else orders
+
     def _cost(self, victims: Sequence[Job]) -> tuple[object, ...]:
         """Return what sets of victims are compared by: priorities, then device-seconds lost."""
+        devices = [victim.attempts[-1].placement.option.devices for victim in victims]
         lost_s = sum(
-            self._lost_s(victim) * victim.attempts[-1].placement.option.devices
-            for victim in victims
+            self._lost_s(victim) * count for victim, count in zip(victims, devices, strict=True)
         )
-        highest = max(victim.spec.priority for victim in victims) if victims else 0
-        return highest, lost_s, len(victims), tuple(victim.job_id for victim in victims)
+        highest = max((victim.spec.priority for victim in victims), default=0)
+        names = tuple(victim.job_id for victim in victims)
+        return highest, lost_s, sum(devices), len(victims), names
 
     def _domains(self, demand: Demand, trial: "_Trial") -> Iterator[tuple[int, int]]:
         """Yield the runs of units in each of which a gang might go, those with most room first."""
@@ -230,13 +283,21 @@ class _Trial:
             self.take_back(other)
         self._search.index.capacity.grown = self._grown  # all is as it was
 
-    def release(self, other: Job) -> None:
-        """Let a job's devices be free."""
+    def release(self, other: Job) -> bool:
+        """Let a job's devices be free, if it may go besides those that are released already."""
         index = self._search.index
+        if not self._search.may_go(self._job, self._demand, other):
+            return False
         self._released[other.job_id] = other
         index.capacity.give_back(self._held(other))
         option = other.attempts[-1].placement.option
         index.ledger.give_back(other.spec.queue, option.accelerator, option.devices)
+        return True
+
+    def all_of(self, order: Sequence[Job]) -> bool:
+        """Return whether the job fits once all who may go are gone."""
+        self._only(order)
+        return self.fits()
 
     def take_back(self, other: Job) -> None:
         """Undo that."""
@@ -257,13 +318,10 @@ class _Trial:
         queue = self._job.spec.queue
         if index.ledger.shortage(queue, option.accelerator, option.devices):
             return False
-        return self._fair() and self.finder().fits()
+        return self.finder().fits()
 
     def enough(self, inside: Sequence[Job]) -> list[Job] | None:
-        """Return as many of ``inside``, from the front, as let the job fit; nothing if all do not.
-
-        More of them never hurt, but for shares, which the last check is for.
-        """
+        """Return as many of ``inside``, from the front, as let the job fit; nothing if none do."""
         self._only(inside)
         if not self.fits():
             return None
@@ -275,7 +333,8 @@ class _Trial:
                 high = middle
             else:
                 low = middle + 1
-        return list(inside[:low])
+        self._only(inside[:low])
+        return list(self._released.values())
 
     def pruned(self, chosen: Sequence[Job]) -> list[Job]:
         """Return those of ``chosen`` without whom the job would not fit."""
@@ -298,35 +357,18 @@ class _Trial:
         return index.place(spot)[0]
 
     def _only(self, wanted: Sequence[Job]) -> None:
-        names = {other.job_id for other in wanted}
-        for other in [o for o in self._released.values() if o.job_id not in names]:
+        """Release exactly those of ``wanted``, in their order, who may go."""
+        kept = 0
+        released = list(self._released.values())
+        while kept < min(len(released), len(wanted)) and released[kept] is wanted[kept]:
+            kept += 1
+        for other in reversed(released[kept:]):
             self.take_back(other)
-        for other in wanted:
-            if other.job_id not in self._released:
-                self.release(other)
+        for other in wanted[kept:]:
+            self.release(other)
 
     def _held(self, other: Job) -> Holding:
         return self._search.index.holdings[other.job_id]
-
-    def _fair(self) -> bool:
-        """Return whether shares allow it, where shares are what lets the job evict.
-
-        The job's queue, with its devices, must not be above the queue of a victim without its own.
-        """
-        index = self._search.index
-        if index.policy.order != "share" or not self._released:
-            return True
-        option = self._demand.option
-        extra = {option.accelerator: option.devices}
-        for other in self._released.values():
-            if other.spec.priority < self._job.spec.priority:
-                continue
-            mine, theirs = index.ledger.rival_shares(
-                self._job.spec.queue, other.spec.queue, extra=extra
-            )
-            if mine > theirs:
-                return False
-        return True
 
 
 def carry_out(turn: Turn, job: Job, found: Victims) -> None:

@@ -7,7 +7,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from gridloom.core import backfill, progress
+from gridloom.core import backfill, holdback, progress
 from gridloom.core.allowance import next_period_s
 from gridloom.core.demand import Demand
 from gridloom.core.gang import Finder, Spot, predicted_step_s
@@ -53,16 +53,19 @@ class Pass:
         self._held_for: list[tuple[NDArray[np.bool_], str]] = []
         self._guarded: NDArray[np.bool_] | None = None
         self._bookings = [
-            (booking, _booked(index, booking))
+            (booking, booked(index, booking))
             for _, booking in sorted(index.state.bookings.items())
             if booking.end_s > now
         ]
         self._releases: backfill.Releases | None = None
+        self._any_suspects = bool(index.suspects.any())
 
     def decide(self, bucket: Bucket, job: Job) -> Spot | Block:
         """Return the best place for the first job of a bucket, or what stands in its way."""
         if by := self._strict.get(bucket.queue, self.stopped_by):
             return Block(Why.BEHIND_STRICT, by)
+        if job.reservation is not None and job.spec.on_loss == "wait":
+            return Block(Why.HOLDING_PLACES)
         grown = self.index.capacity.grown
         if bucket.failed == grown and job.reservation is None:
             return Block(Why.IN_USE)
@@ -73,7 +76,7 @@ class Pass:
         best: Spot | None = None
         block: Block | None = None
         for demand in bucket.shape.possible:
-            if short_of := self._short(job, demand):
+            if short_of := self.short(job, demand):
                 short = short or short_of
                 continue
             found = self._place(job, demand)
@@ -81,7 +84,7 @@ class Pass:
                 block = block if block and block.code is not Why.IN_USE else found
             elif best is None or found.cost < best.cost:
                 best = found
-                if not _comparable(bucket):
+                if not comparable(bucket):
                     break
         if best is not None:
             return best
@@ -128,7 +131,8 @@ class Pass:
             if self.now + run_s > promise.start_s:
                 promise.slack[spot.units] -= spot.ranks * spot.demand.option.rank_devices
 
-    def _short(self, job: Job, demand: Demand) -> Shortage | None:
+    def short(self, job: Job, demand: Demand) -> Shortage | None:
+        """Return what the job's queue lacks for a shape; nothing if it lacks nothing."""
         option, queue = demand.option, self.index.queues.get(job.spec.queue)
         short = self.index.ledger.shortage(job.spec.queue, option.accelerator, option.devices)
         if short is not None or queue is None or not queue.accelerator_hours:
@@ -145,11 +149,11 @@ class Pass:
         return short
 
     def _place(self, job: Job, demand: Demand) -> Spot | Block:
-        capacity, ranker = self.index.capacity, self.index.ranker
+        capacity = self.index.capacity
         if demand.option.devices > capacity.total and job.job_id not in capacity.keepers():
             return Block(Why.IN_USE)
         available = capacity.available_to(job.job_id)
-        plain = Finder(demand, capacity, available).best(ranker)
+        plain = self._unsuspected(demand, available)
         if plain is None:
             return Block(Why.IN_USE)
         if not (self.promises or self._bookings or self._held is not None):
@@ -160,7 +164,16 @@ class Pass:
             return plain
         if (left[plain.units] >= plain.ranks * demand.option.rank_devices).all():
             return plain
-        return Finder(demand, capacity, left).best(ranker) or block
+        return self._unsuspected(demand, left) or block
+
+    def _unsuspected(self, demand: Demand, available: Ints) -> Spot | None:
+        """Return the best place, on nodes that failed the last job only if there is no other."""
+        index = self.index
+        spot = Finder(demand, index.capacity, available).best(index.ranker)
+        if spot is None or not self._any_suspects or not index.suspects[spot.units].any():
+            return spot
+        others = np.where(index.suspects, 0, available)
+        return Finder(demand, index.capacity, others).best(index.ranker) or spot
 
     def _left(self, job: Job, available: Ints, end_s: float) -> tuple[Ints | None, Block]:
         """Return what of the available the job may have until ``end_s``; nothing for all of it."""
@@ -185,11 +198,12 @@ class Pass:
         return left, block
 
     def _hold(self, bucket: Bucket, job: Job) -> None:
-        """Keep for a job exactly the nodes that it could use if the grid were empty."""
+        """Keep for a job nodes in which it would fit."""
         if 0 < self.index.policy.patience_s > self.now - job.submitted_s:
             return
-        for demand in bucket.shape.possible:
-            units = demand.useful()
+        available = self.index.capacity.available_to(job.job_id)
+        units = holdback.to_keep(self.index, bucket.shape.possible, available, self._held)
+        if units is not None:
             self._held_for.append((units, job.job_id))
             self._held = units if self._held is None else self._held | units
 
@@ -270,12 +284,13 @@ class Turnstile(msgspec.Struct, frozen=True):
     job: Job
 
 
-def _comparable(bucket: Bucket) -> bool:
+def comparable(bucket: Bucket) -> bool:
     """Return whether the step times of all options are known, so that places can be compared."""
     return all(option.step_s or option.speeds for option in bucket.shape.spec.options)
 
 
-def _booked(index: Index, booking: Booking) -> NDArray[np.bool_]:
+def booked(index: Index, booking: Booking) -> NDArray[np.bool_]:
+    """Return, for each unit, whether a booking is of it."""
     tree = index.tree
     return tree.per_unit(
         [

@@ -9,6 +9,7 @@ import math
 from collections.abc import Sequence
 
 import msgspec
+import numpy as np
 
 from gridloom.core import order, progress, reconcile
 from gridloom.core.capacity import Holding
@@ -22,6 +23,9 @@ from gridloom.model.reason import Reason, Why
 
 _MOVERS_MAX = 16
 """Jobs that change for one other, at most."""
+
+_DOMAINS_MAX = 16
+"""Domains that are looked at for one job, those with most room first."""
 
 _GAIN_MIN = 2.0
 """What a change must bring against what it costs, in device-seconds."""
@@ -107,7 +111,8 @@ def _larger(turn: Turn, job: Job) -> Change | None:
             if spot is None:
                 continue
             fast = progress.speed(job, option, predicted_step_s(spot))
-            if fast > now_fast and left_s / now_fast - left_s / fast > _GAIN_MIN * cost_s:
+            saved_s = left_s if left_s == math.inf else left_s / now_fast - left_s / fast
+            if fast > now_fast and saved_s > _GAIN_MIN * cost_s:
                 return Change(job, trial.place(spot))
     return None
 
@@ -170,20 +175,62 @@ def _surplus(index: Index, job: Job) -> int:
 
 
 def _plan(turn: Turn, job: Job, demand: Demand, movers: Sequence[Job]) -> Plan | None:
-    """Return the fewest changes, in the order of ``movers``, after which the job has a place."""
+    """Return the cheapest of the plans that clear one domain for the job; nothing if none does."""
     index, option = turn.index, demand.option
+    if index.ledger.shortage(job.spec.queue, option.accelerator, option.devices):
+        return None
+    plans: list[tuple[float, int, Plan]] = []
+    for units in _domains(index, demand, movers):
+        plan = _cleared(index, job, demand, movers, units)
+        if plan is not None:
+            plans.append((_cost(plan), len(plans), plan))
+    return min(plans)[2] if plans else None
+
+
+def _domains(index: Index, demand: Demand, movers: Sequence[Job]) -> list[tuple[int, int]]:
+    """Return the runs of units of which one must hold the job, those with most room first."""
+    tree = index.tree
     with _Trial(index) as trial:
-        for count, mover in enumerate(movers, start=1):
+        for mover in movers:
             trial.release(mover)
-            spot = trial.find(job, demand)
-            if spot is None or index.ledger.shortage(
-                job.spec.queue, option.accelerator, option.devices
-            ):
+        finder = Finder(demand, index.capacity, index.capacity.available)
+        rooms = []
+        for site, (must, _) in demand.gang.items():
+            blocks = finder.blocks(demand.chains[site][-1])
+            first, end = tree.of_site[must][site]
+            counts = blocks.counts[must][first:end]
+            need = -(-demand.ranks // blocks.sizes[must])
+            rooms += [
+                (-int(counts[at]), must, first + at)
+                for at in np.flatnonzero(counts >= need).tolist()
+            ]
+    return [tree.span(level, domain) for _, level, domain in sorted(rooms)[:_DOMAINS_MAX]]
+
+
+def _cleared(
+    index: Index, job: Job, demand: Demand, movers: Sequence[Job], units: tuple[int, int]
+) -> Plan | None:
+    """Return what clears one domain for a job: the fewest of the movers, in their order."""
+    inside = [
+        mover
+        for mover in movers
+        if ((held := index.holdings[mover.job_id].units) >= units[0]).any()
+        and (held < units[1]).any()
+    ]
+    with _Trial(index) as trial:
+        spot = None
+        for count in range(1, len(inside) + 1):
+            trial.release(inside[count - 1])
+            available = np.zeros_like(index.capacity.available)
+            ours = index.capacity.available_to(job.job_id)[units[0] : units[1]]
+            available[units[0] : units[1]] = ours
+            spot = Finder(demand, index.capacity, available).best(index.ranker)
+            if spot is None:
                 continue
             with _Trial(index) as later:
                 places = later.occupy(spot)
-                changes = _placed_anew(index, later, movers[:count])
-            if changes is not None:
+                changes = _placed_anew(index, later, inside[:count])
+            if changes:
                 return Plan(places, changes)
     return None
 
@@ -211,14 +258,18 @@ def _stays(change: Change) -> bool:
 
 def _pays(turn: Turn, demand: Demand, plan: Plan, start_s: float) -> bool:
     """Return whether the earlier start is worth the time that the changes cost, in devices."""
-    cost = gain = 0.0
-    for change in plan.changes:
-        present, job = change.job.attempts[-1].placement, change.job
-        forecast = job.spec.forecast
-        cost += present.option.devices * (forecast.checkpoint_s + forecast.restart_s)
     waits_s = turn.index.policy.resize_s_min if start_s == math.inf else start_s - turn.now
-    gain = demand.option.devices * waits_s
-    return bool(plan.changes) and gain > _GAIN_MIN * cost
+    return demand.option.devices * waits_s > _GAIN_MIN * _cost(plan)
+
+
+def _cost(plan: Plan) -> float:
+    """Return the device-seconds that the changes cost."""
+    cost = 0.0
+    for change in plan.changes:
+        forecast = change.job.spec.forecast
+        devices = change.job.attempts[-1].placement.option.devices
+        cost += devices * (forecast.checkpoint_s + forecast.restart_s)
+    return cost
 
 
 def _left_s(turn: Turn, job: Job) -> float:

@@ -266,6 +266,7 @@ def _blame(turn: Turn, job: Job, attempt: Attempt) -> None:
     state, policy = turn.state, turn.index.policy
     assert attempt.outcome is not None
     tainted = False
+    before = set(state.failures)
     for task in tasks_of(attempt):
         domain = task.placement.domain
         assert task.outcome is not None
@@ -287,6 +288,8 @@ def _blame(turn: Turn, job: Job, attempt: Attempt) -> None:
             tainted = True
     if tainted:
         turn.index.reopen()
+    if before != set(state.failures):
+        turn.index.suspect()
 
 
 def _hold_places(turn: Turn, job: Job, attempt: Attempt, wanted: Reason | None) -> None:

@@ -137,7 +137,7 @@ def never_fits(spec: JobSpec, option: Option, looks: Sequence[Look]) -> str:
     count = spec.max_sites
     found = sorted((look.found for look in looks), reverse=True)[:count]
     found += [0] * (min(count, len(_WORDS) - 1) - len(found))
-    size = option.plan.replica_ranks
+    size = option.plan.replica_ranks * option.rank_devices
     whole = f" in whole groups of {size}" if size > 1 else ""
     largest = "largest site" if count == 1 else f"largest {_word(count)} sites"
     others = "; none of its other shapes fits either" if len(spec.options) > 1 else ""
@@ -164,7 +164,6 @@ def waiting(
 def site_refusal(demand: Demand, look: Look, refused: Sequence[Refusal]) -> Refusal:
     """Return why one site is not enough: the rule that failed where it came nearest."""
     option = demand.option
-    wanted = option.plan.world_size
     codes = [refusal.code for refusal in refused]
     if look.found:
         codes.append(Why.TOO_FEW_FREE)
@@ -172,7 +171,7 @@ def site_refusal(demand: Demand, look: Look, refused: Sequence[Refusal]) -> Refu
         code=max(codes, key=RULES.index, default=Why.TOO_FEW_FREE),
         domain=look.site,
         sentence=_site_sentence(look, option),
-        wanted=wanted,
+        wanted=option.devices,
         found=look.found,
     )
 
@@ -183,7 +182,7 @@ def _wish(spec: JobSpec, option: Option) -> str:
         where = number_of_sites(most)
     else:
         where = f"up to {most} sites" if least == 1 else f"{least} to {most} sites"
-    return f"{option.plan.world_size} {option.accelerator} at {where}"
+    return f"{option.devices} {option.accelerator} at {where}"
 
 
 def _site_sentence(look: Look, option: Option) -> str:
@@ -197,7 +196,8 @@ def _site_sentence(look: Look, option: Option) -> str:
         more = f" and {_word(others)} more run" if others else " runs"
         notes.append(f"job {look.users[0]}{more} there")
     if 0 < look.found < look.free or (look.free and not look.found and not look.held_for):
-        notes.append(f"{look.found} in whole groups of {option.plan.replica_ranks}")
+        size = option.plan.replica_ranks * option.rank_devices
+        notes.append(f"{look.found} in whole groups of {size}")
     text = f"{look.site} has {look.free} of {look.total} free"
     return f"{text} ({'; '.join(notes)})" if notes else text
 

@@ -213,6 +213,7 @@ class Job(msgspec.Struct, kw_only=True, omit_defaults=True):
         reserved_until_s: When the reservation is given up.
         spares: Idle nodes, as ``site/node``, that are kept beside it while it runs.
         promised_s: The latest start that it was promised when it was last blocked; 0 for none.
+        promised: The places that it is to have then, where promises are kept; nothing for none.
     """
 
     job_id: str
@@ -236,6 +237,7 @@ class Job(msgspec.Struct, kw_only=True, omit_defaults=True):
     reserved_until_s: float = 0.0
     spares: tuple[str, ...] = ()
     promised_s: float = 0.0
+    promised: Placement | None = None
 
     @property
     def attempt(self) -> Attempt | None:

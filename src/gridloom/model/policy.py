@@ -72,6 +72,8 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         blocked: What a job that cannot start means for those behind it.
         patience_s: How long a blocked job lets others pass on nodes that it could use, where no
             start can be promised because nobody knows when those that run will end.
+        promises_max: To how many waiting jobs, the first in order, ``conservative`` promises a
+            start on a grid of more than one unit; those behind wait. On one unit: to all.
         weights: What a place is worth.
         preemption: For whom running jobs are evicted.
         ageing_per_hour: By how much priority a waiting job gains on one submitted an hour later.
@@ -89,6 +91,7 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     order: Order = "submit"
     blocked: Blocked = "easy"
     patience_s: float = 300.0
+    promises_max: int = 256
     weights: Weights = Weights()
     preemption: Preemption = Preemption()
     ageing_per_hour: float = 0.0

@@ -22,6 +22,8 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
         events: The facts.
         actions: The intentions that came out.
         version: Layout of the record.
+        rules: Generation of the core's rules that decided; records that do not say are of the
+            first.
     """
 
     seq: int
@@ -30,6 +32,21 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
     events: tuple[AnyEvent, ...]
     actions: tuple[AnyAction, ...]
     version: int = RECORD_VERSION
+    rules: int = 1
+
+
+class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
+    """The scheduler's state after a record, from which newer records go on.
+
+    Attributes:
+        seq: Number of the record.
+        state: The encoded state.
+        rules: Generation of the core's rules that came to it, and that decides what follows.
+    """
+
+    seq: int
+    state: bytes
+    rules: int = 1
 
 
 class Letter(msgspec.Struct, frozen=True, kw_only=True):
@@ -61,7 +78,7 @@ class Journal(Protocol):
         Args:
             record: Its ``seq`` must be the next one.
             letters: Those whose facts the record contains.
-            snapshot: The encoded state after the record, when one is due.
+            snapshot: The encoded state after the record, when one is due; by the record's rules.
 
         Raises:
             StaleWriterError: Another writer has appended meanwhile.
@@ -80,8 +97,16 @@ class Journal(Protocol):
         """Return the records that speak of a job (and perhaps some others), in order."""
         ...
 
-    def snapshot(self) -> tuple[int, bytes] | None:
-        """Return the newest snapshot and the number of the record after which it was taken."""
+    def snapshot(self) -> Snapshot | None:
+        """Return the newest snapshot."""
+        ...
+
+    def leave(self, snapshot: Snapshot) -> None:
+        """Put a snapshot after the newest record in place of the one that is there.
+
+        Raises:
+            StaleWriterError: Another writer has appended meanwhile.
+        """
         ...
 
     def outbox(self) -> list[tuple[int, AnyAction]]:

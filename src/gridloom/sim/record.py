@@ -226,11 +226,12 @@ class _Curve:
     def add(self, point: Point, gauge: Callable[[], float] | None) -> None:
         last, self.last = self.last, point
         points = self._points
-        if last is not None and point.at_s - points[-1].at_s < self._gap_s:
+        passed_s = math.inf if last is None else point.at_s - points[-1].at_s
+        if 0 < passed_s < self._gap_s:
             return
         if gauge is not None:
             point = msgspec.structs.replace(point, fragmentation=gauge())
-        if last is not None and points[-1].at_s == point.at_s:
+        if passed_s == 0:
             points[-1] = point
             return
         points.append(point)

@@ -35,6 +35,8 @@ class Life:
         row: Number of its row in the record.
         state: As far as the world can tell; the scheduler's word once it is over.
         spec: What the scheduler was told, the forecast included.
+        fails: Whether its program ends with an error.
+        target_s: Work at which its program ends, well or not.
         kept_s: Work that its newest checkpoint holds.
         attempts: How many were placed.
         preemptions: How many of them ended because the scheduler wanted the devices.
@@ -52,6 +54,7 @@ class Life:
         "attempts",
         "devices",
         "end_s",
+        "fails",
         "first_start_s",
         "kept_s",
         "preemptions",
@@ -61,11 +64,14 @@ class Life:
         "spec",
         "state",
         "tally",
+        "target_s",
         "wanted",
     )
 
     def __init__(self, arrival: Arrival, spec: JobSpec, row: int) -> None:
         self.arrival, self.spec, self.row = arrival, spec, row
+        self.fails = 0 < arrival.fail_after_s <= arrival.work_s
+        self.target_s = arrival.fail_after_s if self.fails else arrival.work_s
         self.state = JobState.QUEUED
         self.kept_s = 0.0
         self.attempts = self.preemptions = 0
@@ -75,16 +81,6 @@ class Life:
         self.sites: tuple[str, ...] = ()
         self.tally = Tally()
         self.run: Run | None = None
-
-    @property
-    def target_s(self) -> float:
-        """Work at which its program ends, well or not."""
-        return self.arrival.fail_after_s if self.fails else self.arrival.work_s
-
-    @property
-    def fails(self) -> bool:
-        """Whether its program ends with an error."""
-        return 0 < self.arrival.fail_after_s <= self.arrival.work_s
 
 
 class Run:

@@ -4,7 +4,7 @@ import random
 from collections.abc import Callable, Iterable, Sequence
 
 from gridloom.base.errors import BrokenError, InputError, Problem
-from gridloom.core.machine import Machine
+from gridloom.core.machine import RULES, Machine
 from gridloom.model.event import (
     AnyEvent,
     InventoryChanged,
@@ -171,6 +171,8 @@ class Simulation:
         due = self._timer_s is not None and self._timer_s <= at_s
         if self._facts or due:
             self._step()
+        else:  # what was taken for dead without a word holds nothing any more
+            self.record.sample(self._world.point(), self._gauge)
 
     def _step(self) -> None:
         facts = self._facts.copy()
@@ -188,6 +190,7 @@ class Simulation:
                     seed=seed,
                     events=tuple(facts),
                     actions=tuple(actions),
+                    rules=RULES,
                 )
             )
         self._guard(facts)

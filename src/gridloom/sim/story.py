@@ -1,5 +1,6 @@
 """A story made ready to be played: jobs, faults and wishes in the world's time."""
 
+import math
 from dataclasses import dataclass, field
 
 from gridloom.core.turn import LeaseTerms
@@ -34,7 +35,7 @@ _AFTER_S = 400 * 86400.0
 """How long a story goes on after the last thing that it names, if something keeps happening."""
 
 _AFTER_BEATS_S = 3600.0
-"""The same where signs of life never cease."""
+"""The same where signs of life, or checkpoints, never cease."""
 
 _TOUCH_S = 1e-3
 _Request = type[CancelRequested | StopRequested | ResumeRequested | EvictRequested]
@@ -113,7 +114,8 @@ def prepare(file: StoryFile, name: str) -> Story:
         maker.take(event, file.inventories.get(i))
     terms = _terms(document.terms)
     last_s = max([event.at for event in document.events] + [_last_s(e) for e in document.expect])
-    after_s = _AFTER_BEATS_S if document.terms.leases else _AFTER_S
+    beats = document.terms.leases or any(_never_ceases(one) for one in maker.arrivals)
+    after_s = _AFTER_BEATS_S if beats else _AFTER_S
     return Story(
         name=document.name or name,
         about=document.about,
@@ -248,6 +250,11 @@ def _terms(said: TermsDocument) -> SimTerms:
         lease=LeaseTerms(lease_s=said.lease, kill_margin_s=said.margin),
         detect_s=said.lease + said.margin if said.leases else said.detect,
     )
+
+
+def _never_ceases(arrival: Arrival) -> bool:
+    """Return whether a job goes on saving its state for ever."""
+    return math.isinf(arrival.work_s) and arrival.spec.forecast.checkpoint_every_s > 0
 
 
 def _last_s(expect: ExpectDocument) -> float:

@@ -94,8 +94,7 @@ class Strikes:
 
     def _loss_known(self, fault: Fault) -> None:
         self._mark(fault.domain, "lost", _sentence(fault))
-        if self._terms.heartbeat_s <= 0 or fault.kind == "reclaim":
-            self._tell_ends(fault.domain, Why.NODE_LOST, _sentence(fault))
+        self._tell_ends(fault.domain, Why.NODE_LOST, _sentence(fault))
 
     def _up(self, fault: Fault) -> None:
         self._tell_ends(fault.domain, Why.NODE_LOST, f"{fault.domain} was away")

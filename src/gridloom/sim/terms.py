@@ -33,9 +33,10 @@ class SimTerms(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         report_checkpoints: The scheduler is told of every checkpoint, as by a training program of
             gridloom's; the world keeps them in either case.
         heartbeat_s: Seconds between two signs of life of a task, each of which renews its lease;
-            0: leases never lapse, and losses are told as facts ``detect_s`` after they happened.
+            0: leases never lapse, and the silence of a site is told as a fact.
         lease: How long leases last, with heartbeats.
-        detect_s: From a loss to the fact; by default what a lease and its margin take together.
+        detect_s: From a loss to the fact, by default what a lease and its margin take together;
+            ``NEVER_S``: nobody tells, so that with heartbeats leases lapse.
         link_share: Share of a training step between sites for which it waits for a link that it
             has for itself, where the option's ``speeds`` do not tell; an assumption. With n jobs
             on the link each has the n-th part of it, so this share takes n times as long.

@@ -32,7 +32,7 @@ from gridloom.base.errors import BrokenError, SiteError, StaleWriterError
 from gridloom.base.files import cause_of, disk_is_full
 from gridloom.model.action import AnyAction
 from gridloom.model.event import AnyEvent, StepReported, TaskRunning
-from gridloom.ports.journal import Letter, Record
+from gridloom.ports.journal import Letter, Record, Snapshot
 
 _BUSY_MS = 20_000
 _ROUTINE = (TaskRunning, StepReported)
@@ -49,6 +49,12 @@ _SNAPSHOTS = Table(
     _METADATA,
     Column("seq", Integer, primary_key=True, autoincrement=False),
     Column("state", LargeBinary, nullable=False),
+)
+_SNAPSHOT_RULES = Table(  # apart: homes of before have snapshots without it, of the first rules
+    "snapshot_rules",
+    _METADATA,
+    Column("seq", Integer, primary_key=True, autoincrement=False),
+    Column("rules", Integer, nullable=False),
 )
 _LETTERS = Table(
     "letters",
@@ -127,8 +133,10 @@ class SqlJournal:
                 connection.exec_driver_sql(f"PRAGMA synchronous={'NORMAL' if routine else 'FULL'}")
                 self._append(connection, record, letters)
                 if snapshot is not None:
-                    connection.execute(delete(_SNAPSHOTS))
-                    connection.execute(insert(_SNAPSHOTS).values(seq=record.seq, state=snapshot))
+                    _replace(
+                        connection,
+                        Snapshot(seq=record.seq, state=snapshot, rules=record.rules),
+                    )
         except IntegrityError as error:
             raise StaleWriterError(
                 f"{self._path}: another control plane has written record {record.seq}"
@@ -152,12 +160,33 @@ class SqlJournal:
         with self._trouble(), self._engine.connect() as connection:
             return [decode(row[0], Record) for row in connection.execute(query)]
 
-    def snapshot(self) -> tuple[int, bytes] | None:
+    def snapshot(self) -> Snapshot | None:
         """Return the newest snapshot."""
-        query = select(_SNAPSHOTS.c.seq, _SNAPSHOTS.c.state).order_by(_SNAPSHOTS.c.seq.desc())
+        rules = func.coalesce(_SNAPSHOT_RULES.c.rules, 1)
+        query = (
+            select(_SNAPSHOTS.c.seq, _SNAPSHOTS.c.state, rules)
+            .join_from(
+                _SNAPSHOTS,
+                _SNAPSHOT_RULES,
+                _SNAPSHOTS.c.seq == _SNAPSHOT_RULES.c.seq,
+                isouter=True,
+            )
+            .order_by(_SNAPSHOTS.c.seq.desc())
+        )
         with self._trouble(), self._engine.connect() as connection:
             row = connection.execute(query.limit(1)).first()
-        return (row[0], row[1]) if row is not None else None
+        return Snapshot(seq=row[0], state=row[1], rules=row[2]) if row is not None else None
+
+    def leave(self, snapshot: Snapshot) -> None:
+        """Put a snapshot after the newest record in place of the one that is there."""
+        with self._trouble(), self._engine.begin() as connection:
+            connection.exec_driver_sql("PRAGMA synchronous=FULL")
+            _replace(connection, snapshot)  # first: nobody else writes from here on
+            last = connection.execute(select(func.max(_RECORDS.c.seq))).scalar() or 0
+            if last != snapshot.seq:
+                raise StaleWriterError(
+                    f"{self._path}: another control plane has written record {last}"
+                )
 
     def outbox(self) -> list[tuple[int, AnyAction]]:
         """Return actions that were not carried out yet."""
@@ -215,6 +244,13 @@ def _post(connection: Connection, events: Sequence[AnyEvent]) -> None:
     rows = [{"body": encode(fact)} for fact in events]
     if rows:
         connection.execute(insert(_LETTERS), rows)
+
+
+def _replace(connection: Connection, snapshot: Snapshot) -> None:
+    connection.execute(delete(_SNAPSHOTS))
+    connection.execute(delete(_SNAPSHOT_RULES))
+    connection.execute(insert(_SNAPSHOTS).values(seq=snapshot.seq, state=snapshot.state))
+    connection.execute(insert(_SNAPSHOT_RULES).values(seq=snapshot.seq, rules=snapshot.rules))
 
 
 def _set_pragmas(connection: Any, _record: object) -> None:

@@ -16,6 +16,9 @@ from gridloom.base.errors import InputError
 RECIPE_ARGV = ("python", "-m", "gridloom.runtime.entry")
 """What each rank executes when gridloom's own training program runs."""
 
+ARRAY_INDEX_VARIABLE = "GRIDLOOM_ARRAY_INDEX"
+"""Index of a job in its array. It stands among the job's own variables, and in no other job's."""
+
 EXIT_DONE = 0
 EXIT_IO = 74
 """A file could not be written or read (disk full, no permission): trying again does not help."""

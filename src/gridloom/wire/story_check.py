@@ -93,13 +93,7 @@ class _Checker:
             yield (*here, "tasks"), "an elastic job is a gang", "remove `gang: false`"
         yield from _devices(here, job)
         yield from self._groups(here, job)
-        for place, names in (("sites", job.sites), ("data", job.data)):
-            for name in names:
-                if name not in self.places.sites:
-                    yield (*here, place), *unknown_name("site", name, self.places.sites)
-        yield from self._domains((*here, "pin"), job.pin)
-        if job.queue is not None and job.queue not in self.places.queues:
-            yield (*here, "queue"), *unknown_name("queue", job.queue, self.places.queues)
+        yield from self._where(here, job)
         for name, _ in job.after:
             earlier = [other for other, (_, at) in self.jobs.items() if at <= event.at]
             if not names_like(name, earlier):
@@ -108,6 +102,18 @@ class _Checker:
         if job.fails_after and job.duration and job.fails_after > job.duration:
             message = f"it ends after {job.duration:g} s already"
             yield (*here, "fails_after"), message, "let it fail earlier"
+
+    def _where(self, here: Path, job: SubmitDocument) -> Iterator[Finding]:
+        for place, names in (("sites", job.sites), ("data", job.data)):
+            for name in names:
+                if name not in self.places.sites:
+                    yield (*here, place), *unknown_name("site", name, self.places.sites)
+        yield from self._domains((*here, "pin"), job.pin)
+        for name in job.pin:
+            if name in self.places.sites:
+                yield (*here, "pin"), f"`{name}` is a site", f"write `sites: {name}`"
+        if job.queue is not None and job.queue not in self.places.queues:
+            yield (*here, "queue"), *unknown_name("queue", job.queue, self.places.queues)
 
     def _groups(self, here: Path, job: SubmitDocument) -> Iterator[Finding]:
         for field in ("together", "prefer"):

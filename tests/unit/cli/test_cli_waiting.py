@@ -12,7 +12,7 @@ from gridloom.cli import settings
 from gridloom.cli.lookup import all_jobs
 from gridloom.cli.views import up_to_now
 from gridloom.cli.wiring import Plane
-from gridloom.core.machine import Machine
+from gridloom.core.machine import RULES, Machine
 from gridloom.model.event import AnyEvent, InventoryChanged, JobSubmitted
 from gridloom.model.spec import Budget
 from gridloom.ports.journal import Record
@@ -33,7 +33,9 @@ def journal(home: Path) -> SqlJournal:
         JobSubmitted(job_id="second-222222", spec=spec, submitted_s=now_s - 1),
     )
     actions = tuple(Machine().step(events, now_s, random.Random(1)))
-    made.append(Record(seq=1, now_s=now_s, seed=1, events=events, actions=actions), [], None)
+    made.append(
+        Record(seq=1, now_s=now_s, seed=1, events=events, actions=actions, rules=RULES), [], None
+    )
     return made
 
 
@@ -131,6 +133,8 @@ def test_a_view_of_the_journal_catches_up(journal: SqlJournal) -> None:
     event = JobSubmitted(job_id="third-222222", spec=spec, submitted_s=9e9)
     assert spec.budget == Budget()
     actions = tuple(machine.step([event], record.now_s + 1, random.Random(2)))
-    newer = Record(seq=2, now_s=record.now_s + 1, seed=2, events=(event,), actions=actions)
+    newer = Record(
+        seq=2, now_s=record.now_s + 1, seed=2, events=(event,), actions=actions, rules=RULES
+    )
     journal.append(newer, [], None)
     assert "third-222222" in plane.state().jobs

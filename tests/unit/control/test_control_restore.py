@@ -12,14 +12,14 @@ from tests.unit.control.nouns import GRID, spec
 from tests.world.stage import Stage
 
 from gridloom.base.codec import encode
-from gridloom.base.errors import BrokenError
+from gridloom.base.errors import BrokenError, SiteError, StaleWriterError
 from gridloom.control.loop import ControlLoop
 from gridloom.control.restore import catch_up, repeat, replayed, restore
-from gridloom.core.machine import Machine
+from gridloom.core.machine import RULES, Machine
 from gridloom.model.action import CloseJob
 from gridloom.model.event import AnyEvent, InventoryChanged, JobSubmitted
 from gridloom.model.life import JobState
-from gridloom.ports.journal import Record
+from gridloom.ports.journal import Record, Snapshot
 
 
 def recorded() -> list[Record]:
@@ -33,7 +33,14 @@ def recorded() -> list[Record]:
         events = (fact,)
         actions = machine.step(events, float(seq), random.Random(seq))
         records.append(
-            Record(seq=seq, now_s=float(seq), seed=seq, events=events, actions=tuple(actions))
+            Record(
+                seq=seq,
+                now_s=float(seq),
+                seed=seq,
+                events=events,
+                actions=tuple(actions),
+                rules=RULES,
+            )
         )
     return records
 
@@ -85,7 +92,8 @@ def test_a_long_journal_is_restored_from_its_snapshot(tmp_path: Path) -> None:
     stage.run(300)
     taken = journal.snapshot()
     assert taken is not None
-    assert taken[0] >= 64
+    assert taken.seq >= 64
+    assert taken.rules == RULES
     stage.check_end()
 
 
@@ -101,3 +109,114 @@ def test_a_loop_is_idle_when_all_is_over_and_nobody_has_written(tmp_path: Path) 
     assert not loop.idle()
     assert loop.beat()
     assert loop.troubles == []
+
+
+# ----- other rules than ours
+
+
+def by(rules: int, record: Record) -> Record:
+    return msgspec.structs.replace(record, rules=rules)
+
+
+@pytest.mark.parametrize(
+    ("rules", "said"),
+    [
+        (1, "by an older version .*; let that version end its jobs, and set GRIDLOOM_HOME"),
+        (RULES + 1, "by a newer version .*; use that version"),
+    ],
+)
+def test_a_record_of_other_rules_is_refused_with_what_helps(rules: int, said: str) -> None:
+    first, second = recorded()
+    with pytest.raises(SiteError, match=f"record 2 of the journal was decided {said}"):
+        restore(journal_of([first, by(rules, second)]))
+    machine, seq = restore(journal_of([first]))
+    journal = journal_of([first, by(rules, second)])
+    with pytest.raises(SiteError, match="record 2"):  # a view is open while another version leads
+        catch_up(machine, seq, journal)
+    with pytest.raises(SiteError, match="record 2"):
+        replayed([first, by(rules, second)])
+
+
+def test_a_version_that_leaves_a_snapshot_when_it_stops_is_to_be_stopped(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    first, second = recorded()
+    monkeypatch.setattr("gridloom.control.restore.RULES", RULES + 1)
+    with pytest.raises(SiteError, match=r"record 1 .*`gridloom control --until-idle` once"):
+        restore(journal_of([first, second]))
+
+
+def test_a_snapshot_of_newer_rules_is_refused_and_one_of_older_is_not() -> None:
+    first, second = recorded()
+    machine, _ = restore(journal_of([first, second]))
+    state = encode(machine.state)
+    newer = journal_of([by(RULES + 1, first), by(RULES + 1, second)], state)
+    with pytest.raises(SiteError, match="snapshot in the journal is of a newer version"):
+        restore(newer)
+    older = journal_of([by(1, first), by(1, second)], state)
+    found, seq = restore(older)
+    assert (seq, encode(found.state)) == (2, state)
+
+
+def stage_of(journal: MemoryJournal, tmp_path: Path) -> Stage:
+    return Stage(journal, tmp_path, World(FakeClock(), Program(steps=20)))
+
+
+def test_who_takes_over_from_other_rules_leaves_a_snapshot_of_its_own(tmp_path: Path) -> None:
+    """So what it decides from there on can be replayed, and what was before need not be."""
+    first, second = recorded()
+    machine, _ = restore(journal_of([first, second]))
+    journal = journal_of([by(1, first), by(1, second)], encode(machine.state))
+    stage_of(journal, tmp_path).run(0.1)
+    taken = journal.snapshot()
+    assert taken is not None
+    assert (taken.seq, taken.rules) == (2, RULES)
+    assert taken.state == encode(machine.state)
+
+
+def test_who_takes_over_from_its_own_rules_leaves_the_snapshot_alone(tmp_path: Path) -> None:
+    first, second = recorded()
+    machine, _ = restore(journal_of([first, second]))
+    journal = journal_of([first, second], encode(machine.state))
+    before = journal.snapshot()
+    stage_of(journal, tmp_path).run(0.1)
+    assert journal.snapshot() is before
+
+
+def test_a_loop_that_stops_leaves_a_snapshot_from_which_other_rules_go_on(tmp_path: Path) -> None:
+    journal = MemoryJournal()
+    stage = stage_of(journal, tmp_path)
+    stage.submit("j-1")
+    stage.run(300)
+    assert journal.snapshot() is None
+    loop = stage._loop
+    assert isinstance(loop, ControlLoop)
+    loop.leave()
+    taken = journal.snapshot()
+    assert taken == Snapshot(seq=journal.last_seq(), state=encode(loop.state), rules=RULES)
+    loop.leave()
+    assert journal.snapshot() is taken, "nothing has happened since"
+    journal._records = [encode(by(1, record)) for record in journal.records()]
+    assert restore(journal)[0].state == loop.state
+
+
+def test_a_loop_over_nothing_leaves_nothing(tmp_path: Path) -> None:
+    journal = MemoryJournal()
+    stage = stage_of(journal, tmp_path)
+    stage.run(0.1)
+    assert isinstance(stage._loop, ControlLoop)
+    stage._loop.leave()
+    assert journal.snapshot() is None
+
+
+def test_a_loop_that_is_not_the_writer_any_more_leaves_nothing(tmp_path: Path) -> None:
+    journal = MemoryJournal()
+    stage = stage_of(journal, tmp_path)
+    stage.submit("j-1")
+    stage.run(5)
+    assert isinstance(stage._loop, ControlLoop)
+    last = journal.records()[-1]
+    journal.append(msgspec.structs.replace(last, seq=last.seq + 1), [], None)
+    with pytest.raises(StaleWriterError):
+        stage._loop.leave()
+    assert journal.snapshot() is None

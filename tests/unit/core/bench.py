@@ -77,7 +77,8 @@ class Bench:
 
     @property
     def why(self) -> Why | None:
-        return self.job.reason.code if self.job.reason else None
+        reason = self.machine.reason("x")
+        return reason.code if reason else None
 
     def about(self, domain: str) -> dict[str, Any]:
         attempt = self.job.attempts[-1]

@@ -1,4 +1,4 @@
-"""The small parts: the state and its moves, orders, capacity, budgets."""
+"""The small parts: the state and its snapshots, budgets."""
 
 import math
 from typing import Any
@@ -6,13 +6,11 @@ from typing import Any
 import pytest
 
 from gridloom.base.codec import decode, encode
-from gridloom.base.errors import BrokenError
-from gridloom.core import budget, order
-from gridloom.core.capacity import Capacity
-from gridloom.core.state import State, live_tasks, move, tasks_of
-from gridloom.model.inventory import Inventory, Node
+from gridloom.core import budget
+from gridloom.core.state import Mark, Signals, State, live_tasks, tasks_of
+from gridloom.model.booking import Booking
+from gridloom.model.inventory import Inventory
 from gridloom.model.life import (
-    JOB_TRANSITIONS,
     Attempt,
     Job,
     JobState,
@@ -49,24 +47,18 @@ def attempt(price: float = 0.0, started_s: float = 10.0) -> Attempt:
 # --- state
 
 
-@pytest.mark.parametrize("before", JobState)
-@pytest.mark.parametrize("after", JobState)
-def test_only_legal_moves_are_made(before: JobState, after: JobState) -> None:
-    moved = job(state=before)
-    if after in JOB_TRANSITIONS[before]:
-        move(moved, after)
-        assert moved.state is after
-    else:
-        with pytest.raises(BrokenError, match=f"from {before} to {after}"):
-            move(moved, after)
-        assert moved.state is before
-
-
 def test_a_snapshot_is_the_state() -> None:
     running = job("b", JobState.RUNNING)
     running.attempts.append(attempt(price=0.1))
     state = State(
-        inventory=Inventory(sites=()), jobs={"b": running, "a": job("a")}, epoch=7, now_s=0.1
+        inventory=Inventory(sites=()),
+        jobs={"b": running, "a": job("a")},
+        epoch=7,
+        now_s=0.1,
+        marks={"s/n": Mark(mark="drain", sentence="hot", since_s=0.1)},
+        failures={"s/n": ["a", "b"]},
+        bookings={"p": Booking(name="p", start_s=0.1, end_s=0.2, nodes=("s",))},
+        signals=Signals(prices={"s": 0.1}, carbon={"s": 0.2}),
     )
     again = decode(encode(state), State)
     assert again == state
@@ -84,72 +76,6 @@ def test_tasks_stand_in_rank_order_also_after_a_snapshot() -> None:
     for one in (run, decode(encode(run), Attempt)):
         assert [task.placement.domain for task in tasks_of(one)] == ["z/n", "a/n"]
         assert [task.placement.domain for task in live_tasks(one)] == ["a/n"]
-
-
-# --- order
-
-
-def test_the_order_is_total() -> None:
-    jobs = [
-        job("d", submitted_s=5.0),
-        job("c", submitted_s=1.0),
-        job("b", submitted_s=5.0),
-        job("a", submitted_s=9.0, priority=1),
-    ]
-    assert [one.job_id for one in order.in_order(jobs)] == ["a", "c", "b", "d"]
-    assert order.in_order(reversed(jobs)) == order.in_order(jobs)
-
-
-def test_jobs_are_told_apart_by_what_they_wait_for() -> None:
-    jobs = [job(state.value, state) for state in JobState] + [job("later", not_before_s=5.0)]
-
-    def ids(some: list[Job]) -> list[str]:
-        return [one.job_id for one in some]
-
-    assert ids(order.queued(jobs)) == ["later", "queued"]
-    assert ids(order.ready(jobs, 4.9)) == ["queued"]
-    assert ids(order.ready(jobs, 5.0)) == ["later", "queued"]
-    assert ids(order.holding(jobs)) == ["running", "starting", "stopping"]
-
-
-# --- capacity
-
-NODE = Node(name="n", address="", accelerator="cpu", count=4)
-
-
-def test_what_is_taken_is_not_free_until_it_is_given_back() -> None:
-    capacity = Capacity()
-    capacity.take(placement(1), "x")
-    before = capacity.free("s/n", NODE)
-    capacity.take(placement(0, 3), "y")
-    assert capacity.free("s/n", NODE) == (2,)
-    assert capacity.users("s/n") == ("x", "y")
-    capacity.give_back(placement(0, 3))
-    assert capacity.free("s/n", NODE) == before == (0, 2, 3)
-    assert capacity.users("s/n") == ("x",)
-    assert capacity.users("s/other") == ()
-
-
-def test_nothing_is_given_twice() -> None:
-    capacity = Capacity()
-    capacity.take(placement(1), "x")
-    with pytest.raises(BrokenError, match="device 1 of s/n is used by x and cannot go to y"):
-        capacity.take(placement(1), "y")
-
-
-def test_a_node_is_kept_for_the_first_that_asks() -> None:
-    capacity = Capacity()
-    capacity.hold("s/n", "x")
-    capacity.hold("s/n", "y")
-    assert capacity.held_for("s/n") == "x"
-    assert capacity.held_for("s/m") == ""
-
-
-def test_jobs_that_hold_devices_leave_the_rest() -> None:
-    running, over = job("x", JobState.RUNNING), job("y", JobState.STOPPED)
-    running.attempts.append(attempt())
-    over.attempts.append(attempt())
-    assert Capacity.left_by([running, over]).free("s/n", NODE) == (1, 2, 3)
 
 
 # --- budget

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from gridloom.base.errors import BrokenError, SiteError, StaleWriterError
@@ -15,7 +16,7 @@ from gridloom.base.system import SystemClock
 from gridloom.model.action import CloseJob, RenewLease
 from gridloom.model.event import AnyEvent, CancelRequested, StepReported, StopRequested
 from gridloom.model.life import JobState
-from gridloom.ports.journal import Journal, Letter, Record
+from gridloom.ports.journal import Journal, Letter, Record, Snapshot
 from gridloom.store.journal import SqlJournal
 
 CLOSE = CloseJob(job_id="j", state=JobState.STOPPED)
@@ -56,14 +57,58 @@ def test_what_was_written_is_read_by_everybody(journal: SqlJournal, path: Path) 
         assert port.records() == [first, second]
         assert port.records(after=1) == [second]
         assert port.last_seq() == 2
-        assert port.snapshot() == (1, b"state 1")
+        assert port.snapshot() == Snapshot(seq=1, state=b"state 1")
         assert port.outbox() == [(1, CLOSE), (2, RENEW)]
 
 
 def test_a_snapshot_takes_the_place_of_the_older(journal: SqlJournal) -> None:
     journal.append(record(1), [], b"one")
     journal.append(record(2), [], b"\x00\xfftwo")
-    assert journal.snapshot() == (2, b"\x00\xfftwo")
+    assert journal.snapshot() == Snapshot(seq=2, state=b"\x00\xfftwo")
+
+
+def test_a_snapshot_is_of_the_rules_of_its_record(journal: SqlJournal, path: Path) -> None:
+    journal.append(msgspec.structs.replace(record(1), rules=7), [], b"one")
+    assert SqlJournal(path).snapshot() == Snapshot(seq=1, state=b"one", rules=7)
+    assert [found.rules for found in journal.records()] == [7]
+    journal.append(record(2), [], b"two")
+    assert SqlJournal(path).snapshot() == Snapshot(seq=2, state=b"two", rules=1)
+
+
+def test_a_snapshot_is_left_after_the_newest_record_only(journal: SqlJournal, path: Path) -> None:
+    journal.append(record(1), [], b"one")
+    other = SqlJournal(path)
+    other.leave(Snapshot(seq=1, state=b"again", rules=3))
+    assert journal.snapshot() == Snapshot(seq=1, state=b"again", rules=3)
+    journal.append(record(2), [], None)
+    with pytest.raises(StaleWriterError, match="has written record 2"):
+        other.leave(Snapshot(seq=1, state=b"late", rules=3))
+    assert journal.snapshot() == Snapshot(seq=1, state=b"again", rules=3)
+    other.leave(Snapshot(seq=2, state=b"two", rules=4))
+    assert journal.snapshot() == Snapshot(seq=2, state=b"two", rules=4)
+
+
+def test_a_home_of_before_is_read_and_its_snapshot_is_of_the_first_rules(path: Path) -> None:
+    """Records did not say by which rules, and there was no table for those of a snapshot."""
+    path.parent.mkdir()
+    with sqlite3.connect(path) as old:
+        old.execute("CREATE TABLE records (seq INTEGER NOT NULL PRIMARY KEY, body BLOB NOT NULL)")
+        old.execute("CREATE TABLE snapshots (seq INTEGER NOT NULL PRIMARY KEY, state BLOB)")
+        body = b'{"seq":1,"now_s":1.0,"seed":1,"events":[],"actions":[],"version":1}'
+        old.execute("INSERT INTO records VALUES (1, ?)", (body,))
+        old.execute("INSERT INTO snapshots VALUES (1, ?)", (b"old",))
+    old.close()
+    journal = SqlJournal(path)
+    assert journal.records() == [record(1)]
+    assert journal.snapshot() == Snapshot(seq=1, state=b"old", rules=1)
+    journal.append(msgspec.structs.replace(record(2), rules=2), [], b"new")
+    assert journal.snapshot() == Snapshot(seq=2, state=b"new", rules=2)
+    # and a version of before, should it come back, writes what it knows
+    with sqlite3.connect(path) as old:
+        old.execute("DELETE FROM snapshots")
+        old.execute("INSERT INTO snapshots VALUES (3, ?)", (b"older",))
+    old.close()
+    assert journal.snapshot() == Snapshot(seq=3, state=b"older", rules=1)
 
 
 def test_letters_wait_in_order_until_a_record_contains_them(journal: SqlJournal) -> None:
@@ -118,7 +163,7 @@ def test_a_second_writer_is_told_and_changes_nothing(journal: SqlJournal, path: 
     assert journal.records() == [record(1, CLOSE)]
     assert journal.outbox() == [(1, CLOSE)]
     assert journal.letters() == letters
-    assert journal.snapshot() == (1, b"ours")
+    assert journal.snapshot() == Snapshot(seq=1, state=b"ours")
 
 
 @pytest.mark.parametrize("seq", [3, 0, -1])
@@ -182,6 +227,7 @@ VERBS: dict[str, Callable[[SqlJournal], object]] = {
     "records": lambda journal: journal.records(),
     "records_of": lambda journal: journal.records_of("j"),
     "snapshot": lambda journal: journal.snapshot(),
+    "leave": lambda journal: journal.leave(Snapshot(seq=journal.last_seq(), state=b"")),
     "outbox": lambda journal: journal.outbox(),
     "done": lambda journal: journal.done([1]),
 }
@@ -287,7 +333,7 @@ def check(journal: SqlJournal, appended: list[int], posted: list[int]) -> None:
     snapshot = journal.snapshot()
     if records:
         last = records[-1].seq
-        assert snapshot == (last, str(last).encode() * 1000)
+        assert snapshot == Snapshot(seq=last, state=str(last).encode() * 1000)
     outbox = [(number, action) for number, action in journal.outbox()]
     assert [number for number, _ in outbox] == list(range(1, 3 * len(records) + 1))
     facts = [fact for record in records for fact in record.events]

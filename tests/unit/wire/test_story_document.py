@@ -10,7 +10,7 @@ from pydantic import BaseModel
 
 from gridloom.base.errors import InputError
 from gridloom.model.inventory import Inventory
-from gridloom.wire.documents_values import found
+from gridloom.wire.documents_values import Value, found
 from gridloom.wire.stories import AT_FIRST, StoryFile, read_story
 from gridloom.wire.story_document import EventDocument, StoryDocument, TermsDocument
 from gridloom.wire.story_expect import ConditionDocument
@@ -188,25 +188,22 @@ def test_values_as_people_write_them() -> None:
     assert NodesChoiceValue().parse([["n0", "n1"], ["n2"]]) == (("n0", "n1"), ("n2",))
 
 
+REFUSED: list[tuple[Value, list[object]]] = [
+    (SpanValue(), [True, -1, 1.5, "x", "4-2", None]),
+    (AmountValue(), [True, "4 racks", "1 node, 2 nodes", None, 1.5]),
+    (TasksValue(), ["4-2", [], [2, 2], 0, "1-20000", None]),
+    (AfterValue(), [[], {"a": "later"}, 3, ""]),
+    (GroupsValue(), [{}, "node", {"Node!": 8}, {"node": 0}]),
+    (PairsValue(), [[], "a", [["a"]], [["a", 3]]]),
+    (NodesChoiceValue(), [[], 3, [[]], [["n0"], [3]]]),
+]
+
+
 @pytest.mark.parametrize(
     ("kind", "value"),
-    [
-        (SpanValue(), value) for value in (True, -1, 1.5, "x", "4-2", None)
-    ] + [
-        (AmountValue(), value) for value in (True, "4 racks", "1 node, 2 nodes", None, 1.5)
-    ] + [
-        (TasksValue(), value) for value in ("4-2", [], [2, 2], 0, "1-20000", None)
-    ] + [
-        (AfterValue(), value) for value in ([], {"a": "later"}, 3, "")
-    ] + [
-        (GroupsValue(), value) for value in ({}, "node", {"Node!": 8}, {"node": 0})
-    ] + [
-        (PairsValue(), value) for value in ([], "a", [["a"]], [["a", 3]])
-    ] + [
-        (NodesChoiceValue(), value) for value in ([], 3, [[]], [["n0"], [3]])
-    ],
-)  # fmt: skip
-def test_values_that_are_refused(kind: SpanValue, value: object) -> None:
+    [(kind, value) for kind, values in REFUSED for value in values],
+)
+def test_values_that_are_refused(kind: Value, value: object) -> None:
     with pytest.raises(ValueError, match=r"\w"):
         kind.parse(value)
     assert kind.schema()
@@ -281,6 +278,7 @@ def submit(text: str, tail: str = TAIL) -> str:
         (submit("gpus: 1, sites: there"), "submit.sites: there is no site `there`"),
         (submit("gpus: 1, data: there"), "submit.data: there is no site `there`"),
         (submit("gpus: 1, pin: n9"), "submit.pin: there is no node or site `n9`"),
+        (submit("gpus: 1, pin: here"), "submit.pin: `here` is a site; write `sites: here`"),
         (submit("gpus: 1, queue: q"), "submit.queue: there is no queue `q`; there is none"),
         (submit("gpus: 1, after: c"), "submit.after: there is no job `c` until then"),
         (submit("gpus: 1, duration: 5, fails_after: 6"), "submit.fails_after: it ends after 5 s"),

@@ -9,6 +9,7 @@ import pynvml
 from gridloom.model.inventory import CPU, Inventory, Node, Site
 
 _LOOPBACK = "127.0.0.1"
+_GIB = 2**30
 
 
 def discover() -> Inventory:
@@ -27,13 +28,14 @@ def kind_of(product: str) -> str:
 
 
 def _cpu_node() -> Node:
-    # The cores that this process may use, not those that the machine has
-    slots = (
-        len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    )
-    memory_bytes = psutil.virtual_memory().total // slots
+    slots, memory_bytes = _cores(), psutil.virtual_memory().total
     return Node(
-        name="local", address=_LOOPBACK, accelerator=CPU, count=slots, memory_bytes=memory_bytes
+        name="local",
+        address=_LOOPBACK,
+        accelerator=CPU,
+        count=slots,
+        memory_bytes=memory_bytes // slots,
+        resources=_host_share(1, 1),
     )
 
 
@@ -51,7 +53,28 @@ def _gpu_nodes() -> tuple[Node, ...]:
             found[key] = found.get(key, 0) + 1
     finally:
         pynvml.nvmlShutdown()
+    total = sum(found.values())
     return tuple(
-        Node(name=kind, address=_LOOPBACK, accelerator=kind, count=count, memory_bytes=memory_bytes)
+        Node(
+            name=kind,
+            address=_LOOPBACK,
+            accelerator=kind,
+            count=count,
+            memory_bytes=memory_bytes,
+            resources=_host_share(count, total),
+        )
         for (kind, memory_bytes), count in found.items()
     )
+
+
+def _cores() -> int:
+    """Return the cores that this process may use, not those that the machine has."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def _host_share(devices: int, total: int) -> dict[str, int]:
+    """Return what the host has for so many of its devices: kinds of them are nodes of their own."""
+    memory_gib = psutil.virtual_memory().total // _GIB
+    return {"cpus": _cores() * devices // total, "memory_gib": memory_gib * devices // total}

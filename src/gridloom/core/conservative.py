@@ -1,0 +1,461 @@
+"""Conservative backfill: everybody who waits is promised a start, and nobody delays a promise.
+
+In the policy's order each job is given the earliest start at which it fits for its whole predicted
+run, on top of what runs and of what is promised to those before it. Promises stay as they are, so
+that with exact predictions a cycle costs little; what ends early or comes back lets jobs, in order,
+start earlier where that delays no other promise (compression: Mu'alem and Feitelson, IEEE TPDS
+2001), until nobody can. A promise is broken, and given anew, only if something that runs outlives
+its prediction, places are lost, or a job that comes before takes them.
+
+Places and start of each promise are in the state; all else is derived from it.
+"""
+
+import math
+from collections.abc import Iterator, Sequence
+
+import msgspec
+import numpy as np
+
+from gridloom.core.demand import Demand
+from gridloom.core.gang import Finder, Spot, predicted_step_s
+from gridloom.core.index import Bucket, Index
+from gridloom.core.order import Key
+from gridloom.core.outlook import LATE_S, places_of, predicted_end_s, run_of, varied
+from gridloom.core.profile import Bools, Claim, Layout, Part, Profile, Window
+from gridloom.core.queueing import Block, Pass, booked, comparable
+from gridloom.core.rank import best_step_s
+from gridloom.model.booking import Booking
+from gridloom.model.life import Job, Placement
+from gridloom.model.reason import Why
+
+
+class Seat(msgspec.Struct):
+    """A waiting job in one cycle.
+
+    Attributes:
+        number: Its place in the order.
+        bucket: Where it waits.
+        job: The job.
+        demands: What it could take, as far as its queue may have that now and it is among the
+            first, to whom promises are given.
+        why: What stands in its way.
+        starts: Whether it starts now.
+    """
+
+    number: int
+    bucket: Bucket
+    job: Job
+    demands: tuple[Demand, ...]
+    why: Block
+    starts: bool = False
+
+
+class Schedule:
+    """The promises of one cycle."""
+
+    def __init__(self, index: Index, now: float) -> None:
+        self.index, self.now = index, now
+        self._soon = math.nextafter(now, math.inf)
+        self._bookings: list[tuple[Booking, Bools]] = []
+        self._held: list[tuple[int, Bools]] = []
+        self._floors: dict[str, float] = {}
+        self._columns: dict[int, int] = {}
+
+    def decisions(self) -> Iterator[tuple[Bucket, Job, Block | None]]:
+        """Yield, in order, who starts at the promised places now, and who is first to be blocked.
+
+        Whoever takes a job that starts from this starts it at once. If room is made for a blocked
+        one, by which it gets a reservation, all is looked at again.
+        """
+        again = True
+        while again:
+            seats, again = self._settle()
+            blocked: set[int] = set()
+            for seat in seats:
+                bucket, job = seat.bucket, seat.job
+                if seat.starts:
+                    again = True
+                    yield bucket, job, None
+                elif id(bucket) not in blocked:
+                    blocked.add(id(bucket))
+                    reserved = job.reservation
+                    yield bucket, job, seat.why
+                    if job.reservation is not reserved:
+                        again = True
+                        break
+
+    # --- one round
+
+    def _settle(self) -> tuple[list[Seat], bool]:
+        """Give everybody the promise that is due to them.
+
+        Returns:
+            All who wait, in order, and whether somebody found a place late in the round, so that
+            it must be gone through again.
+        """
+        index, kept = self.index, self.index.promises
+        self._bookings = [
+            (booking, booked(index, booking)) for _, booking in sorted(index.state.bookings.items())
+        ]
+        self._held, self._floors = [], {}
+        seats = self._seats()
+        layout = self._layout()
+        profile, intact = self._as_promised(layout, seats)
+        for seat in seats[intact or 0 :]:
+            self._walk(profile, seat)
+        rules = (
+            [booking for booking, _ in self._bookings],
+            [units.tobytes() for _, units in self._held],
+            layout.names,
+        )
+        loose = intact is None or kept.settled is None or rules != kept.rules
+        loose = loose or profile.grew(kept.settled or profile)
+        waited = sum(seat.job.promised is None for seat in seats)
+        while self._compress(profile, seats, all_of_them=loose):
+            loose = True
+        kept.settled, kept.rules = profile, rules
+        kept.due_s = self._due_s(seats)
+        return seats, sum(seat.job.promised is None for seat in seats) < waited
+
+    def _seats(self) -> list[Seat]:
+        """Return all who wait, in order; who may not have a promise loses it."""
+        index = self.index
+        left = index.policy.promises_max
+        if len(index.tree.unit_devices) == 1:
+            left = len(index.state.jobs)
+        limits = Pass(index, self.now)
+        known: dict[int, tuple[tuple[Demand, ...], Block]] = {}
+        seats = []
+        for number, (bucket, job) in enumerate(in_order(index)):
+            if (allowed := known.get(id(bucket))) is None:
+                allowed = _allowed(limits, bucket, job)
+                queue = index.queues.get(bucket.queue)
+                if queue is None or not queue.accelerator_hours:
+                    known[id(bucket)] = allowed
+            demands, why = allowed
+            if demands and job.reservation is None:
+                left -= 1
+                demands = demands if left >= 0 else ()
+            if not demands:
+                _set(job, None, 0.0)
+            seats.append(Seat(number, bucket, job, demands, why))
+        return seats
+
+    def _layout(self) -> Layout:
+        """Return the columns that those who wait need."""
+        tree, kept = self.index.tree, self.index.promises
+        names: set[str] = set()
+        masks: dict[bytes, int] = {}
+        units: list[Bools] = []
+        for bucket in self.index.buckets.values():
+            for demand in bucket.shape.possible if len(bucket) else ():
+                names.update(name for name, _ in demand.option.rank_resources)
+                mask = demand.eligible.tobytes()
+                if mask not in masks:
+                    masks[mask] = len(units)
+                    units.append(demand.eligible)
+                self._columns[id(demand)] = masks[mask]
+        layout = Layout(tree, tuple(sorted(names)), units if len(tree.unit_devices) > 1 else ())
+        if kept.names != layout.names:
+            kept.names = layout.names
+            kept.parts.clear()
+        return layout
+
+    def _as_promised(self, layout: Layout, seats: Sequence[Seat]) -> tuple[Profile, int | None]:
+        """Return the profile with all promises, and how many seats, the first, simply keep theirs.
+
+        If a promise does not hold any more, or nobody can tell at a glance, it is nothing, and
+        the profile that of what runs.
+        """
+        fixed = self._fixed(layout)
+        opened = self.index.capacity.openings()
+        claims: list[Claim] = []
+        due: list[tuple[Seat, Claim]] = []
+        for seat in seats:
+            part = self._part(layout, seat)
+            if part is None or seat.job.reservation is not None:
+                break
+            claims.append(self._claim(seat.job, part))
+            if seat.job.promised_s == self.now:
+                due.append((seat, Claim(self.now, self._soon, part)))
+        rest = seats[len(claims) :]
+        simple = (
+            not (self._bookings or self.index.strict)
+            and all(seat.job.promised is None for seat in rest)
+            and all(seat.job.promised_s >= self.now for seat in seats[: len(claims)])
+        )
+        if simple:
+            profile = Profile(layout, self.now, fixed, claims, opened)
+            if not profile.overdrawn():
+                for seat, at_once in due:
+                    if profile.fits(at_once):
+                        profile.take(at_once)
+                        seat.starts = True
+                return profile, len(claims)
+        marks_s = [booking.end_s for booking, _ in self._bookings]
+        return Profile(layout, self.now, fixed, (), opened, marks_s), None
+
+    def _fixed(self, layout: Layout) -> list[Claim]:
+        """Return what runs, until its predicted end, and what is kept."""
+        index, parts = self.index, self.index.promises.parts
+        claims = []
+        ends: dict[str, float] = {}
+        for job_id, held in index.holdings.items():
+            ends[job_id] = predicted_end_s(index.state.jobs[job_id], self.now)
+            known = parts.get(job_id)
+            if known is None or known[0] is not held:
+                known = parts[job_id] = (held, layout.part(held))
+            claims.append(Claim(-math.inf, ends[job_id], known[1]))
+        for job_id in index.capacity.keepers():
+            reserved = index.state.jobs[job_id].reservation is not None
+            end_s = math.inf if reserved else ends.get(job_id, math.inf)
+            claims.append(Claim(-math.inf, end_s, self._own(job_id)))
+        jobs = index.state.jobs
+        for gone in parts.keys() - ends.keys():
+            if gone not in jobs or jobs[gone].promised is None:
+                del parts[gone]
+        return claims
+
+    def _own(self, job_id: str) -> Part:
+        """Return what is kept for a job."""
+        none = np.zeros(0, np.int64)
+        units, devices = self.index.capacity.kept(job_id) or (none, none)
+        return Part(units, devices, len(units))
+
+    def _part(self, layout: Layout, seat: Seat) -> Part | None:
+        """Return what a job was promised; nothing if that was nothing, or is not there any more."""
+        job, places = seat.job, seat.job.promised
+        if places is None or not any(demand.option == places.option for demand in seat.demands):
+            return None
+        parts = self.index.promises.parts
+        known = parts.get(job.job_id)
+        if known is None or known[0] is not places:
+            held = self.index.capacity.holding(places)
+            if int(held.devices.sum()) < places.option.devices:
+                return None
+            known = parts[job.job_id] = (places, layout.part(held))
+        return known[1]
+
+    def _claim(self, job: Job, part: Part) -> Claim:
+        """Return the claim of a promise; one that is due but not free yet begins at once."""
+        assert job.promised is not None
+        end_s = run_of(job, job.promised.option, job.promised.step_s).end_s(job.promised_s)
+        return Claim(max(job.promised_s, self._soon), end_s, part)
+
+    # --- what is promised anew
+
+    def _walk(self, profile: Profile, seat: Seat) -> None:
+        """Let a job keep its promise on top of those before it, or give it another."""
+        job, queue = seat.job, seat.bucket.queue
+        floor_s = self._floors.get(queue, self.now)
+        if not self._keeps(profile, seat, floor_s):
+            found = self._search(profile, seat, floor_s, self._last_s(seat))
+            if found is None:
+                _set(job, None, 0.0)
+                self._hold(seat)
+            else:
+                self._give(profile, seat, *found)
+        self._pass_by(seat)
+
+    def _keeps(self, profile: Profile, seat: Seat, floor_s: float) -> bool:
+        """Return whether a job keeps its promise; one that is due starts, if all is free."""
+        job = seat.job
+        part = self._part(profile.layout, seat) if job.reservation is None else None
+        if part is None or job.promised is None or max(job.promised_s, self.now) < floor_s:
+            return False
+        claim = self._claim(job, part)
+        run = run_of(job, job.promised.option, job.promised.step_s)
+        if job.promised_s <= self.now:
+            at_once = Claim(self.now, run.end_s(self.now), part)
+            if profile.fits(at_once) and not self._is_barred(seat, at_once):
+                profile.take(at_once)
+                _set(job, job.promised, self.now)
+                seat.starts = True
+                return True
+        if not profile.fits(claim) or self._is_barred(seat, claim):
+            return False
+        profile.take(claim)
+        return True
+
+    def _is_barred(self, seat: Seat, claim: Claim) -> bool:
+        barred = self._barred(seat, claim.start_s, claim.end_s)
+        units = claim.part.columns[: claim.part.units]
+        return barred is not None and bool(barred[units].any())
+
+    def _barred(self, seat: Seat, start_s: float, end_s: float) -> Bools | None:
+        """Return the units that others have booked meanwhile, or that are held for those before."""
+        barred: Bools | None = None
+        for booking, units in self._bookings:
+            if seat.job.spec.queue in booking.queues:
+                continue
+            if booking.start_s < end_s and start_s < booking.end_s:
+                barred = units if barred is None else barred | units
+        for number, units in self._held:
+            if number < seat.number:
+                barred = units if barred is None else barred | units
+        return barred
+
+    def _last_s(self, seat: Seat) -> float:
+        """Return until when a job may be promised to start; one with a reservation has its own."""
+        return math.inf if seat.job.reservation is None else self.now
+
+    def _pass_by(self, seat: Seat) -> None:
+        """Let nobody in a strict queue start before the one in front."""
+        if seat.bucket.queue in self.index.strict:
+            job = seat.job
+            start_s = math.inf if job.promised is None else max(job.promised_s, self.now)
+            self._floors[seat.bucket.queue] = start_s
+
+    def _hold(self, seat: Seat) -> None:
+        """Keep, after a while, what a job could use to which no start can be promised."""
+        if not seat.demands or seat.job.reservation is not None:
+            return
+        if 0 < self.index.policy.patience_s > self.now - seat.job.submitted_s:
+            return
+        self._held += [(seat.number, demand.useful()) for demand in seat.demands]
+
+    def _give(self, profile: Profile, seat: Seat, start_s: float, spot: Spot) -> None:
+        """Promise a job a place."""
+        job, places = seat.job, places_of(self.index, spot)
+        _set(job, places, start_s)
+        part = self._part(profile.layout, seat)
+        assert part is not None
+        end_s = run_of(job, places.option, places.step_s).end_s(start_s)
+        profile.take(Claim(start_s, end_s, part))
+        seat.starts = start_s == self.now
+
+    def _compress(self, profile: Profile, seats: Sequence[Seat], *, all_of_them: bool) -> bool:
+        """Let jobs, in order, start earlier on top of everybody else; return whether one does.
+
+        Where nothing has become free only those are asked whose run depends on where they are.
+        """
+        moved = False
+        self._floors = {}
+        for seat in seats:
+            may = seat.demands and seat.job.reservation is None and not seat.starts
+            if may and (all_of_them or any(varied(demand) for demand in seat.demands)):
+                moved |= self._earlier(profile, seat)
+            self._pass_by(seat)
+        return moved
+
+    def _earlier(self, profile: Profile, seat: Seat) -> bool:
+        job, claim = seat.job, None
+        last_s = math.inf
+        if job.promised is not None:
+            part = self._part(profile.layout, seat)
+            assert part is not None
+            claim = self._claim(job, part)
+            last_s = self.now
+            if job.promised_s > self._soon:
+                last_s = math.nextafter(job.promised_s, -math.inf)
+            profile.give_back(claim)
+        floor_s = self._floors.get(seat.bucket.queue, self.now)
+        found = self._search(profile, seat, floor_s, last_s)
+        if found is not None:
+            self._give(profile, seat, *found)
+            return True
+        if claim is not None:
+            profile.take(claim)
+        return False
+
+    # --- looking for a start
+
+    def _search(
+        self, profile: Profile, seat: Seat, first_s: float, last_s: float
+    ) -> tuple[float, Spot] | None:
+        """Return the earliest start between two times, and where; the best place of the first."""
+        best: tuple[float, Spot] | None = None
+        job = seat.job
+        if first_s > last_s or first_s == math.inf:
+            return None
+        if job.reservation is not None and job.spec.on_loss == "wait":
+            return None
+        own = Claim(-math.inf, math.inf, self._own(job.job_id)) if job.reservation else None
+        if own is not None:
+            profile.give_back(own)
+        for demand in seat.demands:
+            found = self._of_shape(profile, seat, demand, (first_s, last_s))
+            if found is None:
+                continue
+            cheaper = best is not None and comparable(seat.bucket) and found[1].cost < best[1].cost
+            if best is None or found[0] < best[0] or cheaper:
+                best, last_s = found, found[0]
+        if own is not None:
+            profile.take(own)
+        return best
+
+    def _of_shape(
+        self, profile: Profile, seat: Seat, demand: Demand, between: tuple[float, float]
+    ) -> tuple[float, Spot] | None:
+        option, job = demand.option, seat.job
+        run = run_of(job, option, best_step_s(option))
+        column = profile.layout.column(self._columns[id(demand)])
+        first_s, last_s = between
+        for start_s in profile.starts(column, option.devices, run, first_s=first_s, last_s=last_s):
+            spot = self._spot(profile, seat, demand, start_s)
+            if spot is not None:
+                return start_s, spot
+        return None
+
+    def _spot(self, profile: Profile, seat: Seat, demand: Demand, start_s: float) -> Spot | None:
+        """Return the best place from a time on; it is looked for again if one runs longer there."""
+        index, job, option = self.index, seat.job, demand.option
+        run = run_of(job, option, best_step_s(option))
+        while True:
+            end_s = run.end_s(start_s)
+            least = profile.least(start_s, end_s)
+            left = least[: len(demand.eligible)]
+            if job.reservation is not None:
+                left = np.minimum(left, index.capacity.available_to(job.job_id))
+            if (barred := self._barred(seat, start_s, end_s)) is not None:
+                left = np.where(barred, 0, left)
+            layout = profile.layout
+            capacity = Window(layout, least) if layout.names else index.capacity
+            spot = Finder(demand, capacity, np.maximum(left, 0)).best(index.ranker)
+            if spot is None:
+                return None
+            actual = run_of(job, option, predicted_step_s(spot))
+            if actual.left_s <= run.left_s:
+                return spot
+            run = actual
+
+    def _due_s(self, seats: Sequence[Seat]) -> float:
+        """Return when something is over, or a job's patience is, although nothing happens."""
+        index, due_s = self.index, math.inf
+        for job_id in index.holdings:
+            due_s = min(due_s, predicted_end_s(index.state.jobs[job_id], self.now) + LATE_S)
+        for seat in seats:
+            if seat.job.promised is None and seat.demands:
+                patient_s = seat.job.submitted_s + index.policy.patience_s
+                if patient_s > self.now:
+                    due_s = min(due_s, patient_s)
+        return due_s
+
+
+def in_order(index: Index) -> Iterator[tuple[Bucket, Job]]:
+    """Yield all who wait for devices in the policy's order."""
+    by_share = index.policy.order == "share"
+    waiting: list[tuple[tuple[tuple[float, ...], Key], Bucket, Job]] = []
+    for bucket in index.buckets.values():
+        share = tuple(index.ledger.path_share(bucket.queue)) if by_share else ()
+        waiting += [((share, key), bucket, job) for key, job in bucket.jobs()]
+    waiting.sort(key=lambda entry: entry[0])
+    for _, bucket, job in waiting:
+        yield bucket, job
+
+
+def _set(job: Job, places: Placement | None, start_s: float) -> None:
+    job.promised, job.promised_s = places, start_s
+
+
+def _allowed(limits: Pass, bucket: Bucket, job: Job) -> tuple[tuple[Demand, ...], Block]:
+    """Return what a job's queue lets it have now, and what else stands in its way."""
+    demands = []
+    why = Block(Why.IN_USE)
+    for demand in bucket.shape.possible:
+        short = limits.short(job, demand)
+        if short is None:
+            demands.append(demand)
+        elif why.shortage is None:
+            why = Block(short.code, shortage=short)
+    return tuple(demands), Block(Why.IN_USE) if demands else why

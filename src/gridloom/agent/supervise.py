@@ -340,7 +340,7 @@ def rank_environment(
     visible = {} if order.accelerator == CPU else {"CUDA_VISIBLE_DEVICES": devices}
     contract = rank_order.rank.environment()
     # From inside a job of an array another job may be handed in, which is none
-    base = {name: value for name, value in base.items() if name != ARRAY_INDEX_VARIABLE}
+    base = {name: value for name, value in base.items() if name != launch.ARRAY_INDEX_VARIABLE}
     return {**base, **ours, **order.env, **visible, **contract, TASK_VARIABLE: order.task.token}
 
 

@@ -1,6 +1,6 @@
 """``gridloom cancel``."""
 
-from gridloom.cli.flags import Json, JobToChange
+from gridloom.cli.flags import JobToChange, Json
 
 _WAIT_S = 30.0
 

@@ -14,6 +14,7 @@ from gridloom.base.files import disk_is_full
 from gridloom.base.units import format_bytes
 from gridloom.cli.home import REMEDY, trouble_with
 from gridloom.cli.lookup import all_jobs
+from gridloom.cli.marks import mark_text
 from gridloom.cli.settings import Settings
 from gridloom.cli.wiring import Plane
 from gridloom.control.restore import replayed, restore
@@ -24,6 +25,7 @@ from gridloom.sites.local.inventory import discover
 _FREE_BYTES_MIN = 1_000_000_000
 _START_S = 2.0
 _LOOK_S = 0.1
+_MARKS_MAX = 8
 
 
 @dataclass(frozen=True)
@@ -54,6 +56,7 @@ def run_checks(settings: Settings) -> list[Check]:
         _space,
         _journal,
         _control_plane,
+        _nodes,
     ]
     return [check(settings) for check in checks]
 
@@ -164,6 +167,27 @@ def _control_plane(settings: Settings) -> Check:
         found = f"none, but {first.job_id} is {first.state.value}"
         return Check("control plane", "bad", found, f"gridloom resume {first.job_id}")
     return Check("control plane", "ok", "none needed")
+
+
+def _nodes(settings: Settings) -> Check:
+    if not _exists(settings.journal):
+        return Check("nodes", "ok", "no grid yet")
+    try:
+        plane = Plane(settings)
+        state = plane.state()
+    except (GridloomError, OSError):
+        return Check("nodes", "bad", "cannot be told without the journal")
+    if state.inventory is None:
+        return Check("nodes", "ok", "no grid yet")
+    marked = [
+        mark_text(domain, mark, plane.clock.now_s()) for domain, mark in sorted(state.marks.items())
+    ]
+    if marked:
+        few = "; ".join(marked[:_MARKS_MAX])
+        more = f"; and {len(marked) - _MARKS_MAX} more" if len(marked) > _MARKS_MAX else ""
+        return Check("nodes", "note", few + more, "gridloom node restore NODE")
+    count = sum(len(site.nodes) for site in state.inventory.sites)
+    return Check("nodes", "ok", "1 node takes work" if count == 1 else f"{count} nodes take work")
 
 
 def _led(plane: Plane) -> bool:

@@ -19,6 +19,7 @@ _VERBS = {
     "stop": "Stop a job with its state saved.",
     "resume": "Let a stopped or failed job go on, and follow it.",
     "cancel": "End a job for good.",
+    "node": "Take nodes out of work, and back.",
     "grid": "Show the sites and their accelerators.",
     "plan": "Find the best ways to train a model on given devices.",
     "simulate": "Run a log of jobs through the scheduler in simulated time.",
@@ -29,7 +30,7 @@ _VERBS = {
     "version": "Print the version.",
 }
 
-_GROUPS = frozenset({"grid", "plan"})
+_GROUPS = frozenset({"grid", "node", "plan"})
 """Verbs with verbs of their own."""
 
 

@@ -24,6 +24,7 @@ def ps(
     from gridloom.cli import settings
     from gridloom.cli.home import usable
     from gridloom.cli.lookup import all_jobs
+    from gridloom.cli.marks import mark_text, marks_json
     from gridloom.cli.output import console, emit, say, table
     from gridloom.cli.views import job_json, progress_of
     from gridloom.cli.wiring import Plane
@@ -36,14 +37,16 @@ def ps(
     jobs.sort(key=lambda job: (job.submitted_s, job.job_id))
     if plane is None or not jobs:
         if json:
-            emit({"jobs": []})
+            emit({"jobs": [], "marks": marks_json(plane.state().marks) if plane else []})
         else:
             say("no jobs" if all_ else "no jobs under way; --all lists more", stderr=True)
         return 0
     now_s = plane.clock.now_s()
+    marks = plane.state().marks
     shown = [(job, progress_of(plane, job)) for job in jobs]
     if json:
-        emit({"jobs": [job_json(job, progress, now_s) for job, progress in shown]})
+        listed = [job_json(job, progress, now_s) for job, progress in shown]
+        emit({"jobs": listed, "marks": marks_json(marks)})
         return 0
     rows = [_row(job, progress, now_s) for job, progress in shown]
     columns = ("job", "state", "attempt", "ranks", "step", "tokens/s", "left", "run time")
@@ -56,6 +59,8 @@ def ps(
             spare=("tokens/s", "attempt", "run time", "ranks", "left"),
         )
     )
+    for domain, mark in sorted(marks.items()):
+        say(mark_text(domain, mark, now_s), stderr=True)
     if any(_missed(job, now_s) for job in jobs) and not plane.led():
         say(
             "no control plane runs: what is queued waits, and the leases of the rest lapse; "

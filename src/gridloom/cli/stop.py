@@ -1,6 +1,6 @@
 """``gridloom stop``."""
 
-from gridloom.cli.flags import Json, JobToChange
+from gridloom.cli.flags import JobToChange, Json
 
 
 def stop(job: JobToChange, /, *, json: Json = False) -> int:

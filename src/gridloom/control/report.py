@@ -127,7 +127,7 @@ def _attempts(summary: Mapping[str, Any]) -> str:
     count, evictions = len(summary["attempts"]), summary["evictions"]
     if not evictions:
         return str(count)
-    return f"{count}; evicted {'once' if evictions == 1 else f'{evictions} times'} for others"
+    return f"{count}; evicted {'once' if evictions == 1 else f'{evictions} times'}"
 
 
 def _traffic_rows(traffic: Mapping[str, Any] | None) -> list[tuple[str, str]]:

@@ -24,6 +24,7 @@ def run(turn: Turn) -> None:
     if turn.state.inventory is None:
         return
     calendar.turn_pages(turn)
+    index.reorder()
     _start_reserved(turn)
     evicting = preempt.Search(index, turn.now)
     if index.policy.blocked == "conservative":

@@ -26,6 +26,9 @@ from gridloom.model.life import HOLDING, JOB_TRANSITIONS, OVER, Job, JobState, P
 from gridloom.model.policy import Policy
 from gridloom.model.spec import Dependency, JobSpec
 
+_MOMENT_S = 1e-3
+"""After a time at which something may still be done, how long until it may not."""
+
 _NOTHING = Inventory(sites=())
 
 
@@ -260,7 +263,9 @@ class Index:
             return
         shape = self.shape(job.spec)
         bucket = self.buckets.setdefault((job.spec.queue, id(shape)), Bucket(job.spec.queue, shape))
-        bucket.push(order.key(job, self.policy), job)
+        bucket.push(order.key(job, self.policy, self.state.now_s), job)
+        if self.policy.order == "deadline" and order.keeps_deadline(job, self.state.now_s):
+            self.again(job.spec.deadline_s - order.latest_start_margin_s(job) + _MOMENT_S)
         self._bucket_of[job.job_id] = bucket
         self.dirty = True
 
@@ -268,6 +273,15 @@ class Index:
         """Return the queued jobs that wait for this one to start or end."""
         names = self._followers.get(job.job_id, ())
         return [self.state.jobs[name] for name in names if name in self.state.jobs]
+
+    def reorder(self) -> None:
+        """Put jobs behind that cannot keep their deadlines any more."""
+        if self.policy.order != "deadline":
+            return
+        for job_id, bucket in self._bucket_of.items():
+            job = self.state.jobs[job_id]
+            bucket.drop(job)
+            bucket.push(order.key(job, self.policy, self.state.now_s), job)
 
     def requeue(self, job: Job) -> None:
         """Look again whether a queued job waits for devices only."""

@@ -15,14 +15,14 @@ _DIGITS = re.compile(r"\d+")
 _NEVER_S = float("inf")
 
 
-def key(job: Job, policy: Policy) -> Key:
+def key(job: Job, policy: Policy, now: float) -> Key:
     """Return the place of a job among those of its queue; the least is first.
 
     Priority comes before all else. A job gains ``ageing_per_hour`` on those that are submitted an
     hour later; as all age alike, that is a bonus for an early submission which never changes.
     """
     early = policy.ageing_per_hour * job.submitted_s / _HOUR_S
-    first = early - job.spec.priority, value(job, policy), job.submitted_s
+    first = early - job.spec.priority, value(job, policy, now), job.submitted_s
     return *first, _natural(job.job_id), job.job_id
 
 
@@ -31,7 +31,7 @@ def _natural(job_id: str) -> str:
     return _DIGITS.sub(lambda found: found.group().zfill(12), job_id)
 
 
-def value(job: Job, policy: Policy) -> float:
+def value(job: Job, policy: Policy, now: float) -> float:
     """Return by what the policy orders jobs of one priority; the least is first."""
     match policy.order:
         case "submit" | "share":
@@ -43,7 +43,18 @@ def value(job: Job, policy: Policy) -> float:
         case "attained":
             return float(sum(job.device_s >= step_s for step_s in policy.attained_steps_s))
         case "deadline":
-            return job.spec.deadline_s or _NEVER_S
+            return job.spec.deadline_s if keeps_deadline(job, now) else _NEVER_S
+
+
+def keeps_deadline(job: Job, now: float) -> bool:
+    """Return whether a waiting job has a deadline that it could still keep."""
+    return 0 < job.spec.deadline_s >= now + latest_start_margin_s(job)
+
+
+def latest_start_margin_s(job: Job) -> float:
+    """Return how long before its deadline the job must start; 0 when nobody knows."""
+    left_s = remaining_s(job)
+    return left_s if left_s < _NEVER_S else 0.0
 
 
 def in_order(jobs: Iterable[Job]) -> list[Job]:

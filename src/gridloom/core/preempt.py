@@ -169,7 +169,7 @@ class Search:
             case "share":
                 return job.spec.queue != other.spec.queue
             case "deadline":
-                return order.value(job, policy) < order.value(other, policy)
+                return order.value(job, policy, self.now) < order.value(other, policy, self.now)
             case _:
                 return False
 
@@ -178,7 +178,7 @@ class Search:
         policy, attempt = self.index.policy, other.attempts[-1]
         devices = attempt.placement.option.devices
         had_s = other.device_s + devices * (self.now - attempt.started_s)
-        mine = round(order.value(job, policy))
+        mine = round(order.value(job, policy, self.now))
         if mine >= len(policy.attained_steps_s):
             return False
         left_s = policy.attained_steps_s[mine] - had_s  # until it leaves the waiting one's class

@@ -19,7 +19,16 @@ from gridloom.model.booking import Booking
 from gridloom.model.life import Job
 from gridloom.model.reason import Why
 
-_NO_CLAIM = frozenset({Why.QUOTA, Why.ACCELERATOR_HOURS, Why.BEHIND_STRICT, Why.MAKING_ROOM})
+_NO_CLAIM = frozenset(
+    {
+        Why.QUOTA,
+        Why.ACCELERATOR_HOURS,
+        Why.BEHIND_STRICT,
+        Why.MAKING_ROOM,
+        Why.HOLDING_PLACES,
+        Why.BOOKED,
+    }
+)
 """What blocks a job without giving it a claim on devices."""
 
 

@@ -160,6 +160,8 @@ class Attempts:
         if conditions.cut or conditions.down or conditions.refusing:
             heard, unreached = self._sorted_out(run)
         run.unheard = unreached
+        if run.leases:
+            heard = self._with_right(run, heard)
         self.signs_of_life(run, heard)
         if unreached or run.phase is not Phase.STARTING:
             return
@@ -190,6 +192,15 @@ class Attempts:
             known = [one for one in lost if self._conditions.standing(one)[0] == "lost"]
             self.end_tasks(run, known, outcome(Why.NODE_LOST, "the node is gone", self._now_s))
         return heard, unreached
+
+    def _with_right(self, run: Run, heard: list[str]) -> list[str]:
+        """Return the tasks that may start; a lease that lapsed on the way ends the others here."""
+        late = [domain for domain in heard if run.leases[domain] <= self._now_s]
+        if late:
+            self.break_off(run)
+            sentence = "the lease had lapsed before the task was started"
+            self.end_tasks(run, late, outcome(Why.LEASE_LAPSED, sentence, self._now_s))
+        return [domain for domain in heard if domain not in late]
 
     def _refuse(self, run: Run, domain: str) -> None:
         action, sentence = run.action, f"{domain} starts nothing"

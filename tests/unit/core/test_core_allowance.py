@@ -104,6 +104,17 @@ def test_a_job_must_not_take_the_next_period_from_what_runs() -> None:
     assert asks(allowance, devices=1, hours=41, now_h=239) is None
 
 
+def test_what_spans_periods_counts_in_each_with_what_it_uses_there() -> None:
+    queue = replace(QUEUE, accelerator_hours=240.0)  # of one device all the time
+    assert asks(Allowance(), devices=1, hours=1000, now_h=120, queue=queue) is None
+    allowance = running(devices=1, hours=1000, since_h=120)
+    assert allowance.claimed_s(queue, 130 * HOUR_S) == (120 * HOUR_S, 240 * HOUR_S)
+    found = asks(allowance, devices=1, hours=121, now_h=120, queue=queue)
+    assert found
+    assert (found.wanted, found.found) == (1, 0)
+    assert asks(allowance, devices=1, hours=120, now_h=120, queue=queue) is None
+
+
 def test_a_job_that_is_too_much_for_any_period_is_told_so() -> None:
     found = asks(running(devices=1, hours=10, since_h=0), devices=10, hours=12, now_h=0)
     assert found

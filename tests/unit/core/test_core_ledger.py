@@ -302,6 +302,8 @@ def test_queues_of_two_trees_owe_each_other_nothing() -> None:
     assert made.borrowed("b", "h100") == 8
     assert made.lends_to("e", "b", "h100")
     assert not made.lends_to("a", "b", "h100")
+    made.take("b", "h100", 1)  # now the whole tree uses more than it has
+    assert not made.lends_to("a", "b", "h100")
 
 
 def test_a_share_is_what_is_used_beyond_the_nominal_of_what_there_is() -> None:

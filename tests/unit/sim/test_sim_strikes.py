@@ -464,6 +464,16 @@ def test_a_cut_that_ends_after_the_lapse_and_before_the_margin() -> None:
     assert played.job().attempts == 2
 
 
+def test_an_order_that_arrives_after_its_lease_has_lapsed_starts_nothing() -> None:
+    fault = Fault(at_s=0.0, kind="cut", domain="b", duration_s=7.0)
+    played = Played(TWO, [wide(work_s=30.0)], faults=[fault], terms=LEASES, machine=Leasing())
+    assert ends(played)[:2] == [
+        (7.0, "b/n0", Why.LEASE_LAPSED),
+        (7.0, "a/n0", Why.STOP_REQUESTED),
+    ]
+    assert (played.job().attempts, played.job().end_s) == (2, 37.0)
+
+
 def test_a_lease_that_the_scheduler_does_not_renew_ends_the_task() -> None:
     class Mute(FakeScheduler):
         def _renew(self, event: TaskRunning, now: float) -> None:

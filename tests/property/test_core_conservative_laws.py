@@ -17,7 +17,7 @@ from gridloom.core import laws
 from gridloom.core.machine import Machine
 from gridloom.core.state import State
 from gridloom.core.turn import LeaseTerms
-from gridloom.model.action import AnyAction, StartAttempt
+from gridloom.model.action import AnyAction, StartAttempt, StopTask
 from gridloom.model.event import (
     AnyEvent,
     CancelRequested,
@@ -142,19 +142,20 @@ class World:
             if isinstance(action, StartAttempt):
                 self.starts[action.job_id] = self.now
                 for task in action.placement.tasks:
-                    ended = Outcome(code=Why.COMPLETED, sentence="done")
-                    self.at(
-                        self.now + self.runs_s[action.job_id],
-                        TaskEnded(
-                            job_id=action.job_id,
-                            attempt=action.attempt,
-                            epoch=action.epoch,
-                            domain=task.domain,
-                            outcome=ended,
-                        ),
-                        urgency=0,
-                    )
+                    self.ends(action, task.domain, Why.COMPLETED, self.runs_s[action.job_id])
+            elif isinstance(action, StopTask):
+                self.ends(action, action.domain, Why.STOP_REQUESTED, 0.0)
         return actions
+
+    def ends(self, action: StartAttempt | StopTask, domain: str, code: Why, in_s: float) -> None:
+        ended = TaskEnded(
+            job_id=action.job_id,
+            attempt=action.attempt,
+            epoch=action.epoch,
+            domain=domain,
+            outcome=Outcome(code=code, sentence=code.value),
+        )
+        self.at(self.now + in_s, ended, urgency=0)
 
     def waiting(self) -> dict[str, Job]:
         jobs = self.state.jobs.items()
@@ -195,7 +196,7 @@ def random_rows(rng: random.Random, count: int, total: int, exact: float) -> lis
 def test_one_pool_is_scheduled_as_the_reference_does(seed: int) -> None:
     rng = random.Random(seed)
     total = rng.randrange(3, 17)
-    rows = random_rows(rng, 120, total, exact=(1.0, 0.7, 0.0)[seed % 3])
+    rows = random_rows(rng, 80, total, exact=(1.0, 0.7, 0.0)[seed % 3])
     world = World(pool(total), {f"j{n:04d}": row[2] for n, row in enumerate(rows)}, restore=False)
     for number, (at_s, predicted_s, _, need) in enumerate(rows):
         option = Option(accelerator="gpu", plan=ParallelPlan(data=need))
@@ -262,9 +263,13 @@ def overdrawn(world: World) -> str:
             continue
         start = job.attempts[-1].started_s if job.state in HOLDING else job.promised_s
         end = start + job.spec.forecast.duration_s
+        if job.state is JobState.STOPPING:
+            end = world.now
         cpus = dict(places.option.rank_resources).get("cpus", 0)
-        for task in places.tasks:
-            spans.append((start, end, task.domain, len(task.devices), cpus * len(task.devices)))
+        spans += [
+            (start, end, task.domain, len(task.devices), cpus * len(task.devices))
+            for task in places.tasks
+        ]
     for at, _, domain, _, _ in spans:
         now = [s for s in spans if s[2] == domain and s[0] <= at < s[1]]
         if sum(s[3] for s in now) > have[domain].count:
@@ -274,7 +279,7 @@ def overdrawn(world: World) -> str:
     return ""
 
 
-@pytest.mark.parametrize("seed", range(14))
+@pytest.mark.parametrize("seed", range(8))
 def test_promises_never_get_later_and_are_never_too_many(seed: int) -> None:
     rng = random.Random(seed)
     inventory = topology(rng)
@@ -282,7 +287,7 @@ def test_promises_never_get_later_and_are_never_too_many(seed: int) -> None:
     runs_s: dict[str, float] = {}
     world = World(inventory, runs_s, restore=True)
     at_s = 0.0
-    for number in range(60):
+    for number in range(30):
         at_s += rng.choice((0.0, rng.expovariate(0.2)))
         predicted_s = float(rng.randrange(5, 80))
         runs_s[f"j{number:04d}"] = predicted_s * (1 if exact else rng.uniform(0.1, 1))
@@ -311,7 +316,7 @@ def test_promises_never_get_later_and_are_never_too_many(seed: int) -> None:
             assert world.starts[job_id] <= start_s
 
 
-@pytest.mark.parametrize("seed", range(10))
+@pytest.mark.parametrize("seed", range(8))
 def test_a_restored_machine_decides_the_same_whatever_happens(seed: int) -> None:
     """Predictions fail both ways, nodes go and come back, jobs of unknown duration hold all."""
     rng = random.Random(seed)
@@ -320,7 +325,7 @@ def test_a_restored_machine_decides_the_same_whatever_happens(seed: int) -> None
     runs_s: dict[str, float] = {}
     world = World(inventory, runs_s, restore=True)
     at_s = 0.0
-    for number in range(50):
+    for number in range(40):
         at_s += rng.expovariate(0.2)
         predicted_s = rng.choice((0.0, 10.0, 30.0, 50.0))
         runs_s[f"j{number:04d}"] = (predicted_s or 20.0) * rng.uniform(0.3, 1.8)
@@ -333,7 +338,7 @@ def test_a_restored_machine_decides_the_same_whatever_happens(seed: int) -> None
     for _ in world.events():
         held = [job for job in world.state.jobs.values() if job.promised is not None]
         assert all(job.state is JobState.QUEUED for job in held)
-    assert len(world.starts) > 25
+    assert len(world.starts) > 20
     assert not world.waiting()
 
 

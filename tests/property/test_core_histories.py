@@ -5,7 +5,6 @@ import os
 import random
 import subprocess
 import sys
-from collections.abc import Mapping
 from typing import Any
 
 import msgspec
@@ -78,6 +77,7 @@ JOB_IDS = ("e", "c", "a", "d", "b")
 TERMS = LeaseTerms()
 What = tuple[Why, int]  # a cause, and a training step or rank
 DRAIN_ROUNDS_MAX = 300
+MAIL_MAX = 3
 
 
 class Step(msgspec.Struct, frozen=True):
@@ -243,7 +243,7 @@ class Driver:
         inventory = self.state.inventory
         if inventory is None or inventory.queues or inventory.policy.preemption.priority:
             return
-        policy, index = inventory.policy, self.machine.index
+        policy, index, now = inventory.policy, self.machine.index, self.state.now_s
         if policy.order not in {"submit", "duration"} or policy.patience_s:
             return
         for start in actions:
@@ -255,7 +255,7 @@ class Driver:
                 continue
             for job in self.state.jobs.values():
                 bucket = index.bucket(job)
-                if bucket is None or order.key(job, policy) > order.key(started, policy):
+                if bucket is None or order.key(job, policy, now) > order.key(started, policy, now):
                     continue
                 if policy.blocked == "stop":
                     assert not bucket.shape.possible
@@ -281,7 +281,8 @@ class Driver:
         index = self.machine.index
         for job in self.state.jobs.values():
             bucket = index.bucket(job)
-            for demand in bucket.shape.possible if bucket else ():
+            known = index.ledger.known(job.spec.queue)
+            for demand in bucket.shape.possible if bucket and known else ():
                 available = index.capacity.available_to(job.job_id)
                 assert not Finder(demand, index.capacity, available).fits(), job.job_id
 
@@ -344,10 +345,13 @@ class Driver:
         return job.spec.queue in strict and any(
             other.state is JobState.QUEUED
             and other.spec.queue == job.spec.queue
-            and order.key(other, inventory.policy) < order.key(job, inventory.policy)
+            and self.key(other) < self.key(job)
             and self.is_stuck(other)
             for other in jobs.values()
         )
+
+    def key(self, job: Job) -> order.Key:
+        return order.key(job, self.machine.index.policy, self.state.now_s)
 
     def replay(self, pause: int) -> None:
         """Play the history again, through a snapshot taken before step ``pause``."""
@@ -363,76 +367,7 @@ class Driver:
 # --- what is drawn
 
 
-def some(**choices: Any) -> Mapping[str, st.SearchStrategy[Any]]:
-    return {name: st.sampled_from(values) for name, values in choices.items()}
-
-
 LEVELS = ("island", "node", "rack", "site")
-
-
-@st.composite
-def options(draw: st.DrawFn) -> Option:
-    plan = ParallelPlan(
-        tensor=draw(st.integers(1, 2)),
-        pipeline=draw(st.integers(1, 2)),
-        data=draw(st.integers(1, 3)),
-    )
-    sizes = sorted({plan.tensor, plan.replica_ranks, plan.world_size})
-    groups = [
-        GroupNeed(ranks=ranks, level=draw(st.sampled_from(LEVELS)), required=draw(st.booleans()))
-        for ranks in draw(st.lists(st.sampled_from(sizes), max_size=2, unique=True))
-    ]
-    speeds = (
-        Speed(level="node", step_s=1.0),
-        Speed(level="rack", step_s=1.5, replica="node"),
-        Speed(level="site", step_s=2.0),
-    )
-    return Option(
-        accelerator=draw(st.sampled_from(("cpu", "cpu", "gpu"))),
-        plan=plan,
-        step_s=draw(st.sampled_from((0.0, 3.0))),
-        groups=tuple(sorted(groups, key=lambda group: group.ranks)),
-        speeds=draw(st.sampled_from(((), (), speeds))),
-        rank_resources=draw(st.sampled_from(((), (), (("cpus", 2),)))),
-    )
-
-
-SPECS = st.builds(
-    JobSpec,
-    name=st.just("j"),
-    program=st.just(Program(argv=("train",), workdir="/")),
-    options=st.lists(options(), min_size=1, max_size=2).map(tuple),
-    grace_s=st.sampled_from((0.0, 3.0, 20.0)),
-    retry=st.builds(
-        RetryPolicy,
-        max_restarts=st.integers(0, 3),
-        on=st.sampled_from(("lost", "any")),
-        backoff_s=st.sampled_from((0.0, 2.0)),
-    ),
-    budget=st.builds(
-        Budget, run_s_max=st.sampled_from((0.0, 12.0)), cost_max=st.sampled_from((0.0, 0.0, 0.02))
-    ),
-    forecast=st.builds(
-        Forecast,
-        duration_s=st.sampled_from((0.0, 8.0, 30.0)),
-        spread=st.sampled_from((0.0, 0.5)),
-        checkpoint_s=st.sampled_from((0.0, 5.0)),
-        restart_s=st.sampled_from((0.0, 1.0)),
-    ),
-    priority=st.integers(0, 1),
-    min_sites=st.sampled_from((1, 1, 2)),
-    max_sites=st.integers(1, 3),
-    **some(
-        sites=((), (), ("a",), ("b", "a"), ("c",)),
-        queue=("", "", "x", "y"),
-        deadline_s=(0.0, 50.0),
-        preemptible=(True, True, False),
-        labels=({}, {}, {}, {"disk": "nvme"}),
-        ranks_per_node_max=(0, 0, 2),
-        data_sites=((), ("a",)),
-        data_required=(False, False, True),
-    ),
-)
 
 
 def site(name: str, counts: list[int], kind: str = "cpu", **more: Any) -> Site:
@@ -482,39 +417,90 @@ QUEUES: tuple[tuple[tuple[Queue, ...], tuple[Cohort, ...]], ...] = (
         (Cohort(name="all"),),
     ),
 )
-POLICIES = st.builds(
-    Policy,
-    preemption=st.builds(
-        Preemption,
-        **some(
-            priority=(True, False),
-            order=(False, True),
-            min_run_s=(0.0, 3.0),
-            cooldown_s=(0.0, 10.0),
-        ),
-    ),
-    weights=st.builds(Weights, fragmentation=st.sampled_from((0.0, 1.0)), carbon=st.just(1.0)),
-    **some(
-        order=("submit", "duration", "remaining", "attained", "share", "deadline"),
-        blocked=("stop", "skip", "hold", "easy", "conservative"),
-        patience_s=(0.0, 0.0, 5.0),
-        ageing_per_hour=(0.0, 600.0),
-        attained_steps_s=((10.0, 40.0),),
-        slot_hold_s=(0.0, 6.0),
-        failures_max=(0, 2),
-    ),
-)
 
 
-@st.composite
-def inventories(draw: st.DrawFn) -> Inventory:
-    queues, cohorts = draw(st.sampled_from(QUEUES))
-    return Inventory(
-        sites=draw(st.sampled_from(SITES)),
-        queues=queues,
-        cohorts=cohorts,
-        policy=draw(POLICIES),
+def option_by_chance(rng: random.Random) -> Option:
+    plan = ParallelPlan(
+        tensor=rng.randint(1, 2), pipeline=rng.choice((1, 1, 2)), data=rng.randint(1, 3)
     )
+    sizes = sorted({plan.tensor, plan.replica_ranks, plan.world_size})
+    groups = [
+        GroupNeed(ranks=ranks, level=rng.choice(LEVELS), required=rng.random() < 0.4)
+        for ranks in rng.sample(sizes, rng.choice((0, 0, 1)))
+    ]
+    speeds = (
+        Speed(level="node", step_s=1.0),
+        Speed(level="rack", step_s=1.5, replica="node"),
+        Speed(level="site", step_s=2.0),
+    )
+    return Option(
+        accelerator=rng.choice(("cpu", "cpu", "gpu")),
+        plan=plan,
+        step_s=rng.choice((0.0, 3.0)),
+        groups=tuple(groups),
+        speeds=rng.choice(((), (), speeds)),
+        rank_resources=rng.choice(((), (), (("cpus", 2),))),
+    )
+
+
+def spec_by_chance(rng: random.Random) -> JobSpec:
+    return JobSpec(
+        name="j",
+        program=Program(argv=("train",), workdir="/", env={"B": "1", "A": "2"}),
+        options=tuple(option_by_chance(rng) for _ in range(rng.choice((1, 1, 2)))),
+        sites=rng.choice(((), (), (), ("a",), ("b", "a"))),
+        min_sites=rng.choice((1, 1, 1, 2)),
+        max_sites=rng.randint(1, 3),
+        priority=rng.randint(0, 1),
+        grace_s=rng.choice((0.0, 3.0, 20.0)),
+        retry=RetryPolicy(
+            max_restarts=rng.randint(0, 3),
+            on=rng.choice(("lost", "any")),
+            backoff_s=rng.choice((0.0, 2.0)),
+        ),
+        budget=Budget(
+            run_s_max=rng.choice((0.0, 0.0, 12.0)), cost_max=rng.choice((0.0, 0.0, 0.02))
+        ),
+        forecast=Forecast(
+            duration_s=rng.choice((0.0, 8.0, 30.0)),
+            spread=rng.choice((0.0, 0.5)),
+            checkpoint_s=rng.choice((0.0, 5.0)),
+            restart_s=rng.choice((0.0, 1.0)),
+        ),
+        queue=rng.choice(("", "", "x", "y")),
+        deadline_s=rng.choice((0.0, 50.0)),
+        preemptible=rng.random() < 0.7,
+        labels=rng.choice(({}, {}, {}, {"disk": "nvme"})),
+        ranks_per_node_max=rng.choice((0, 0, 2)),
+        data_sites=rng.choice(((), ("a",))),
+        data_required=rng.random() < 0.2,
+    )
+
+
+def grid_by_chance(rng: random.Random) -> Inventory:
+    queues, cohorts = rng.choice(QUEUES)
+    policy = Policy(
+        order=rng.choice(("submit", "duration", "remaining", "attained", "share", "deadline")),
+        blocked=rng.choice(("stop", "skip", "hold", "easy", "conservative")),
+        patience_s=rng.choice((0.0, 0.0, 5.0)),
+        preemption=Preemption(
+            priority=rng.random() < 0.5,
+            order=rng.random() < 0.5,
+            min_run_s=rng.choice((0.0, 3.0)),
+            cooldown_s=rng.choice((0.0, 10.0)),
+        ),
+        weights=Weights(fragmentation=rng.choice((0.0, 1.0)), carbon=1.0),
+        ageing_per_hour=rng.choice((0.0, 600.0)),
+        attained_steps_s=(10.0, 40.0),
+        slot_hold_s=rng.choice((0.0, 6.0)),
+        failures_max=rng.choice((0, 2)),
+    )
+    return Inventory(sites=rng.choice(SITES), queues=queues, cohorts=cohorts, policy=policy)
+
+
+SEEDS = st.integers(0, 2**32)
+SPECS = SEEDS.map(lambda seed: spec_by_chance(random.Random(seed)))
+INVENTORIES = SEEDS.map(lambda seed: grid_by_chance(random.Random(seed)))
 
 
 class Histories(RuleBasedStateMachine):
@@ -525,41 +511,50 @@ class Histories(RuleBasedStateMachine):
         self.driver = Driver()
         self.mail: list[AnyEvent] = []
 
-    @initialize(grid=st.none() | inventories(), specs=st.lists(SPECS, max_size=len(JOB_IDS) - 1))
+    @initialize(grid=st.none() | INVENTORIES, specs=st.lists(SPECS, max_size=len(JOB_IDS) - 1))
     def start(self, grid: Inventory | None, specs: list[JobSpec]) -> None:
         for job_id, spec in zip(JOB_IDS, specs, strict=False):
             self.submit(job_id, spec, None)
         arriving = [InventoryChanged(inventory=grid)] if grid else []
         self.driver.step([*arriving, *self.mail], 1.0)
 
+    def post(self, *events: AnyEvent) -> None:
+        """Put facts into the mailbox, which is emptied when it is full."""
+        self.mail.extend(events)
+        if len(self.mail) >= MAIL_MAX and self.driver.history:
+            arriving, self.mail = self.mail, []
+            self.driver.step(arriving, self.driver.now + 1.0)
+
     @rule(
         job_id=st.sampled_from(JOB_IDS),
         spec=SPECS,
         after=st.none()
         | st.builds(
-            Dependency, **some(job_id=JOB_IDS, kind=("afterok", "afterany", "afternotok", "after"))
+            Dependency,
+            job_id=st.sampled_from(JOB_IDS),
+            kind=st.sampled_from(("afterok", "afterany", "afternotok", "after")),
         ),
     )
     def submit(self, job_id: str, spec: JobSpec, after: Dependency | None) -> None:
         # Whoever takes jobs in sees to it that the others are known before
         if after is not None and after.job_id in self.driver.state.jobs:
             spec = replace(spec, after=(after,))
-        self.mail.append(JobSubmitted(job_id=job_id, spec=spec, submitted_s=self.driver.now))
+        self.post(JobSubmitted(job_id=job_id, spec=spec, submitted_s=self.driver.now))
 
-    @rule(grid=inventories())
+    @rule(grid=INVENTORIES)
     def change_grid(self, grid: Inventory) -> None:
-        self.mail.append(InventoryChanged(inventory=grid))
+        self.post(InventoryChanged(inventory=grid))
 
     @rule(
         job_id=st.sampled_from(JOB_IDS),
         request=st.sampled_from((StopRequested, ResumeRequested, CancelRequested, EvictRequested)),
     )
     def request(self, job_id: str, request: type[Any]) -> None:
-        self.mail.append(request(job_id=job_id))
+        self.post(request(job_id=job_id))
 
     @rule(domain=st.sampled_from(DOMAINS), mark=st.sampled_from(MARKS))
     def mark(self, domain: str, mark: Any) -> None:
-        self.mail.append(NodeMarked(domain=domain, mark=mark, sentence="smoke" if mark else ""))
+        self.post(NodeMarked(domain=domain, mark=mark, sentence="smoke" if mark else ""))
 
     @rule(
         name=st.sampled_from("pq"),
@@ -576,7 +571,7 @@ class Histories(RuleBasedStateMachine):
             name=name, start_s=start_s, end_s=start_s + for_s, nodes=(domain,), queues=queues
         )
         made = BookingMade(booking=booking)
-        self.mail.append(made if for_s else BookingDropped(name=name))
+        self.post(made if for_s else BookingDropped(name=name))
 
     @rule(
         site=st.sampled_from("abz"),
@@ -584,7 +579,7 @@ class Histories(RuleBasedStateMachine):
         carbon=st.sampled_from((None, 100.0)),
     )
     def signal(self, site: str, price: float | None, carbon: float | None) -> None:
-        self.mail.append(
+        self.post(
             SignalChanged(site=site, price_per_accelerator_hour=price, carbon_g_per_kwh=carbon)
         )
 
@@ -610,11 +605,11 @@ class Histories(RuleBasedStateMachine):
         job_id, attempt = data.draw(st.sampled_from(attempts))
         domain = data.draw(st.sampled_from([task.domain for task in attempt.placement.tasks]))
         fact = self.driver.report(kind, job_id, attempt, domain, (code, step))
-        self.mail.append(msgspec.structs.replace(fact, **wrong))
+        self.post(msgspec.structs.replace(fact, **wrong))
 
     @rule(code=st.sampled_from(CODES))
     def end_all(self, code: Why) -> None:
-        self.mail.extend(self.driver.of_all_live_tasks("ended", code))
+        self.post(*self.driver.of_all_live_tasks("ended", code))
 
     @rule(later_s=st.sampled_from((0.0, 1.0, 4.0)))
     def beat(self, later_s: float) -> None:
@@ -664,34 +659,6 @@ for events, now, seed in decode(sys.stdin.buffer.read(), list[tuple[list[AnyEven
     actions.append(machine.step(events, now, random.Random(seed)))
 print(hashlib.sha256(encode(actions) + encode(machine.state)).hexdigest())
 """
-
-
-def spec_by_chance(rng: random.Random) -> JobSpec:
-    plan = ParallelPlan(tensor=rng.choice((1, 2)), data=rng.choice((1, 2, 3)))
-    need = GroupNeed(ranks=plan.world_size, level=rng.choice(LEVELS), required=rng.random() < 0.3)
-    option = Option(
-        accelerator=rng.choice(("cpu", "gpu")), plan=plan, groups=rng.choice(((), (need,)))
-    )
-    return JobSpec(
-        name="j",
-        program=Program(argv=("train",), workdir="/", env={"B": "1", "A": "2"}),
-        options=(option,),
-        max_sites=rng.choice((1, 2)),
-        priority=rng.choice((0, 1)),
-        queue=rng.choice(("", "x", "y")),
-        labels=rng.choice(({}, {"disk": "nvme"})),
-        forecast=Forecast(duration_s=rng.choice((0.0, 5.0, 20.0))),
-    )
-
-
-def grid_by_chance(rng: random.Random) -> Inventory:
-    queues, cohorts = rng.choice(QUEUES)
-    policy = Policy(
-        order=rng.choice(("submit", "remaining", "share")),
-        blocked=rng.choice(("skip", "hold", "easy", "conservative")),
-        preemption=Preemption(order=rng.random() < 0.5),
-    )
-    return Inventory(sites=rng.choice(SITES), queues=queues, cohorts=cohorts, policy=policy)
 
 
 def fact_by_chance(rng: random.Random, driver: Driver, number: int) -> AnyEvent:

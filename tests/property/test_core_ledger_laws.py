@@ -566,3 +566,5 @@ def test_a_period_holds_every_moment_in_it(now: float, period_s: float) -> None:
     begin_s, end_s = period_start_s(queue, now), next_period_s(queue, now)
     assert begin_s <= now < end_s
     assert end_s - begin_s == pytest.approx(period_s, rel=1e-6)
+    assert period_start_s(queue, begin_s) == begin_s
+    assert period_start_s(queue, end_s) == end_s < next_period_s(queue, end_s)

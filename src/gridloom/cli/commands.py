@@ -16,6 +16,8 @@ _VERBS = {
     "status": "Show one job.",
     "logs": "Show what the ranks of a job print.",
     "why": "Explain why a job waits, or why it ended.",
+    "eta": "Forecast when a job starts and ends.",
+    "whatif": "Forecast what another policy, queue, size or grid would change for a job.",
     "stop": "Stop a job with its state saved.",
     "resume": "Let a stopped or failed job go on, and follow it.",
     "cancel": "End a job for good.",

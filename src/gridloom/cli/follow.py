@@ -1,5 +1,6 @@
 """Follows one job to its end: leads the control plane when nobody does, and shows what happens."""
 
+import re
 import signal
 from collections.abc import Mapping
 from types import FrameType
@@ -17,6 +18,8 @@ _LOOK_S = 0.5
 """Between two looks at the journal of another process, and two tries to lead."""
 _CLOSE_S = 5.0
 """How long to wait for another process to write the summary of the job that is over."""
+_DURATION = re.compile(r"\b\d+(?:ms|s|m \d\ds|h \d\dm|d \d\dh)\b")
+"""As ``format_duration`` writes it."""
 _INTERRUPTED = 128
 _ASK_AGAIN = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
@@ -70,6 +73,12 @@ class Interrupts:
 
     def _note(self, number: int, _frame: FrameType | None) -> None:
         self.numbers.append(number)
+
+
+def news_of(job: Job) -> tuple[object, ...]:
+    """Return what is shown again when it has changed; that time passes is no news."""
+    sentence = _DURATION.sub("", job.reason.sentence) if job.reason else ""
+    return job.state, len(job.attempts), sentence, job.checkpoint_step
 
 
 class Follower:
@@ -163,8 +172,7 @@ class Follower:
             for sentence in attempt.notes[self._notes.get(attempt.number, 0) :]:
                 self._display.note(sentence)
             self._notes[attempt.number] = len(attempt.notes)
-        sentence = job.reason.sentence if job.reason else ""
-        shown = (job.state, len(job.attempts), sentence, job.checkpoint_step)
+        shown = news_of(job)
         if shown != self._shown:
             self._shown = shown
             self._display.job(job)

@@ -42,7 +42,7 @@ def mark_text(domain: str, mark: Mark, now_s: float) -> str:
     by = " by the scheduler" if mark.by_core else ""
     why = f": {mark.sentence}" if mark.sentence else ""
     ago = format_duration(max(0.0, now_s - mark.since_s))
-    return f"{domain} is {WORDS[mark.mark]}{by} since {ago}{why}"
+    return f"{domain} was {WORDS[mark.mark]}{by} {ago} ago{why}"
 
 
 def marks_json(marks: Mapping[str, Mark]) -> list[dict[str, Any]]:

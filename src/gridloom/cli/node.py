@@ -73,21 +73,22 @@ def _mark(node: str, mark: Literal["cordon", "drain"], reason: str, *, json: boo
     from gridloom.model.inventory import Inventory
 
     plane = open_plane()
-    domain = find_domain(plane.state().inventory or Inventory(sites=()), node)
+    before = plane.state()
+    domain = find_domain(before.inventory or Inventory(sites=()), node)
+    jobs = jobs_on(before, domain)  # once the mark is taken in, they may have moved
     sentence = " ".join(reason.split())
 
     def taken_in(state: State) -> bool:
         found = state.marks.get(domain)
         return found is not None and (found.mark, found.sentence) == (mark, sentence)
 
-    state = ask(
+    ask(
         plane,
         [NodeMarked(domain=domain, mark=mark, sentence=sentence)],
         taken_in,
         wait_s=_WAIT_S,
         late=f"{domain} is not {WORDS[mark]} yet; `gridloom doctor` tells",
     )
-    jobs = jobs_on(state, domain)
     if json:
         emit({"domain": domain, "mark": mark, "reason": sentence, "jobs": jobs})
         return 0

@@ -141,11 +141,15 @@ def write_run_directories(
     }
     if prepared.grid.data:
         files[rundir.GRID_FILE] = prepared.grid.data
+    # Of many jobs, each file would wait for the disk by itself
+    durable = len(specs) == 1
     try:
         for job_id, spec in specs.items():
             own = {rundir.JOB_RESOLVED_FILE: spec, rundir.RECIPE_FILE: spec.recipe}
             kept = {name: content for name, content in own.items() if content is not None}
-            rundir.create(settings.runs, job_id, {**files, **kept})
+            rundir.create(settings.runs, job_id, {**files, **kept}, durable=durable)
+        if not durable:
+            os.sync()
     except InputError:
         remove_run_directories(specs, settings)
         raise

@@ -4,12 +4,17 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
+from msgspec.structs import replace
+
 from gridloom.base.errors import InputError, Problem
 from gridloom.model.policy import Policy
 from gridloom.planner.durations import best_method
 from gridloom.sim.forecasts import Learned, erring, exact, unknown
 from gridloom.sim.terms import Forecasts
 from gridloom.sim.workload import Arrival, Workload
+
+_ORIGIN_S = 700 * 30 * 86400.0
+"""A beginning of the usual period of allowances, 30 days."""
 
 _SPREAD = "spread="
 _SPREAD_MAX = 5.0
@@ -64,6 +69,22 @@ def read_outlook(text: str) -> Outlook:
             return Outlook("learned")
         case other:
             return Outlook("spread", _spread(other))
+
+
+def on_calendar(workload: Workload) -> Workload:
+    """Return the workload in seconds since the epoch; one without a calendar far from zero.
+
+    In the scheduler's records a time of 0 stands for none, so that no job may start then.
+    """
+    by_s = workload.origin_s or _ORIGIN_S
+    return replace(workload, arrivals=tuple(_later(arrival, by_s) for arrival in workload.arrivals))
+
+
+def _later(arrival: Arrival, by_s: float) -> Arrival:
+    spec = arrival.spec
+    if spec.deadline_s:
+        spec = replace(spec, deadline_s=spec.deadline_s + by_s)
+    return replace(arrival, submit_s=arrival.submit_s + by_s, spec=spec)
 
 
 def _spread(text: str) -> float:

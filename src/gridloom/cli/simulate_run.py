@@ -14,12 +14,14 @@ from gridloom.base.files import cause_of
 from gridloom.base.system import SystemClock
 from gridloom.cli.simulate_files import read_faults, read_signals
 from gridloom.cli.simulate_flags import World
-from gridloom.cli.simulate_forecast import Outlook
+from gridloom.cli.simulate_forecast import Outlook, on_calendar
 from gridloom.cli.simulate_progress import Bar, Stop
 from gridloom.cli.simulate_setup import Setup
+from gridloom.core.explain import ever_fits
 from gridloom.core.machine import Machine
 from gridloom.model.action import CloseJob
 from gridloom.model.event import BookingMade
+from gridloom.model.life import OVER
 from gridloom.model.policy import Policy
 from gridloom.ports.journal import Record
 from gridloom.sim.gauges import scatter
@@ -65,10 +67,12 @@ class Done:
 
     Attributes:
         summary: Its figures.
+        never: Why the first of the jobs that can never run cannot; empty when all can.
         section: Of a report, where one is wanted.
     """
 
     summary: Summary
+    never: str
     section: Section | None
 
 
@@ -82,7 +86,7 @@ class Run:
             InputError: A script of faults or signals cannot be used.
         """
         self._plan, self._policy, self._seed, self._workload = plan, policy, seed, workload
-        self._arrivals = plan.outlook.told(workload, seed)
+        self._arrivals = plan.outlook.told(on_calendar(workload), seed)
         self._ended = 0
         self._stopped = False
         first_s = self._first_s = self._arrivals[0].submit_s
@@ -140,7 +144,19 @@ class Run:
             interrupted=self._stopped,
         )
         summary = summarise(self._sim.record, self._arrivals, about)
-        return Done(summary=summary, section=self._section(summary))
+        return Done(summary=summary, never=self._never(summary), section=self._section(summary))
+
+    def _never(self, summary: Summary) -> str:
+        """Return why the first job that the grid cannot run is one."""
+        if not summary.never_ran:
+            return ""
+        pairs = zip(self._sim.record.jobs(), self._arrivals, strict=False)
+        refused = (arrival for row, arrival in pairs if row.attempts == 0 and row.state in OVER)
+        for arrival in refused:
+            reason = ever_fits(arrival.spec, self._inventory)
+            if reason is not None:
+                return f"{arrival.job_id}: {reason.sentence}"
+        return ""
 
     def _section(self, summary: Summary) -> Section | None:
         if self._waits is None:
@@ -157,13 +173,9 @@ class Run:
         return self._plan.outlook.learner(self._policy, self._seed, lambda: self._sim.now_s)
 
     def _book(self) -> None:
-        """Hand in what is booked, by the log's calendar."""
-        origin_s = self._workload.origin_s
-        for booking in self._plan.setup.bookings if origin_s else ():
-            moved = replace(
-                booking, start_s=booking.start_s - origin_s, end_s=booking.end_s - origin_s
-            )
-            self._sim.inject(BookingMade(booking=moved), self._first_s)
+        """Hand in what is booked, where the log has a calendar."""
+        for booking in self._plan.setup.bookings if self._workload.origin_s else ():
+            self._sim.inject(BookingMade(booking=booking), self._first_s)
 
     def _note(self, record: Record) -> None:
         if self._laws is not None:
@@ -198,11 +210,12 @@ def journal_file(path: Path | None) -> Iterator[Write | None]:
         yield None
         return
     try:
-        with path.open("wb") as opened:
-            yield lambda record: _put(opened.write, record)
+        opened = path.open("wb")
     except OSError as error:
         problem = Problem(f"cannot be written: {cause_of(error)}", file=str(path))
         raise InputError([problem]) from error
+    with opened:
+        yield lambda record: _put(opened.write, record)
 
 
 def _put(write: Callable[[bytes], int], record: Record) -> None:

@@ -104,6 +104,8 @@ def read_policies(text: str, inventory: Inventory) -> tuple[Policy, ...]:
         if word.strip()
         for name in (POLICIES if word.strip() == "all" else [word.strip()])
     )
+    if not names:
+        raise InputError([_unknown(text.strip(), text.strip())])
     policies, problems = [], []
     for name in names:
         try:
@@ -138,7 +140,8 @@ def _check(jobs: Jobs, world: World) -> None:
         problems.append(Problem("stands beside --grid", "give one", field="--accelerators"))
     if not 0 <= world.accelerators <= _ACCELERATORS_MAX:
         message = f"{world.accelerators} devices cannot be"
-        problems.append(Problem(message, "write a number above 0", field="--accelerators"))
+        right = f"write a number from 1 to {_ACCELERATORS_MAX}"
+        problems.append(Problem(message, right, field="--accelerators"))
     if jobs.limit < 0:
         problems.append(Problem(f"{jobs.limit} jobs cannot be", "write 1000", field="--limit"))
     if not 0 <= world.noise <= 2:
@@ -253,4 +256,4 @@ def _named_queues(
     if not (told and known):
         return grid, ()
     shown = ", ".join(new[:5]) + (", ..." if len(new) > 5 else "")
-    return grid, (f"{len(new)} queues of the log are not the grid's and have no limits: {shown}",)
+    return grid, (f"queues of the log that the grid does not have are without limits: {shown}",)

@@ -67,17 +67,17 @@ def _show(plan: Plan, results: Sequence[dict[str, Any]], outputs: Outputs) -> No
 
 def _read(jobs: Jobs, world: World, asked: Asked, outputs: Outputs) -> Plan:
     problems = []
-    until_s = None
     if not 1 <= asked.seeds <= _SEEDS_MAX:
         message = f"{asked.seeds} seeds cannot be"
         problems.append(Problem(message, f"write 1 to {_SEEDS_MAX}", field="--seeds"))
-    try:
-        until_s = parse_duration_s(world.until) if world.until else None
-    except ValueError:
+    until_s = _until_s(world.until)
+    if until_s == 0:
         message = f"{world.until!r} cannot be"
         problems.append(Problem(message, "write a duration, as 7d", field="--until"))
     for flag, path in (("--events", outputs.events), ("--report", outputs.report)):
-        if path is not None and not path.absolute().parent.is_dir():
+        if path is not None and path.is_dir():
+            problems.append(Problem(f"{path} is a directory", "name a file", field=flag))
+        elif path is not None and not path.absolute().parent.is_dir():
             message = f"there is no directory {path.parent}"
             problems.append(Problem(message, "name one that is there", field=flag))
     if problems:
@@ -94,6 +94,14 @@ def _read(jobs: Jobs, world: World, asked: Asked, outputs: Outputs) -> Plan:
         laws=outputs.laws,
         drawn=outputs.report is not None,
     )
+
+
+def _until_s(text: str) -> float | None:
+    """Return the seconds; 0 when the text is no time above 0, nothing when there is no text."""
+    try:
+        return parse_duration_s(text) if text else None
+    except ValueError:
+        return 0.0
 
 
 def _all(plan: Plan, events: Path | None, stop: Stop) -> Iterator[Done]:
@@ -125,5 +133,6 @@ def _own(events: Path, policy: Policy, seed: int, plan: Plan) -> Path:
 def _results(done: Sequence[Done], currency: str) -> list[dict[str, Any]]:
     by_policy: dict[str, list[dict[str, Any]]] = {}
     for run in done:
-        by_policy.setdefault(run.summary.policy, []).append(as_json(run.summary, currency))
+        told = {**as_json(run.summary, currency), "never": run.never}
+        by_policy.setdefault(run.summary.policy, []).append(told)
     return [runs[0] if len(runs) == 1 else over_seeds(runs) for runs in by_policy.values()]

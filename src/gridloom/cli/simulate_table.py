@@ -69,10 +69,10 @@ def title(results: Sequence[Row], setup: Setup, workload: Workload) -> str:
         devices[node.accelerator] = devices.get(node.accelerator, 0) + node.count
     kinds = ", ".join(f"{count:,} {kind}" for kind, count in devices.items())
     on = f"{len(nodes):,} nodes" if len(nodes) > 1 else "1 node"
-    jobs = len(workload.arrivals)
+    jobs = _jobs(len(workload.arrivals))
     seeds = results[0].get("seeds")
     over = f"; mean over {len(seeds)} seeds, ± standard deviation" if seeds else ""
-    return f"{setup.source}: {jobs:,} jobs on {kinds} ({on}); times in seconds{over}"
+    return f"{setup.source}: {jobs} on {kinds} ({on}); times in seconds{over}"
 
 
 def times_table(results: Sequence[Row]) -> Table:
@@ -107,12 +107,15 @@ def notes(
     if workload.dropped:
         counts = ", ".join(f"{n:,} {why}" for why, n in workload.dropped_by_reason().items())
         more = "" if listed else "; --dropped lists them"
-        told.append(f"left out {len(workload.dropped):,} rows: {counts}{more}")
+        count = len(workload.dropped)
+        rows = "1 row" if count == 1 else f"{count:,} rows"
+        told.append(f"left out {rows}: {counts}{more}")
     for row in results:
         if row["never_ran"]:
-            told.append(f"{row['policy']}: {_whole(row['never_ran'])} jobs never ran")
+            first = f"; the first: {row['never']}" if row.get("never") else ""
+            told.append(f"{row['policy']}: {_jobs(row['never_ran'])} never ran{first}")
         if row["unfinished"]:
-            told.append(f"{row['policy']}: {_whole(row['unfinished'])} jobs are not over")
+            told.append(f"{row['policy']}: {_jobs(row['unfinished'])} not over")
         if row["interrupted"]:
             span = format_duration(row["simulated_s"])
             told.append(f"{row['policy']}: interrupted after {span} of simulated time")
@@ -144,11 +147,18 @@ def _drawn(columns: Sequence[Column], results: Sequence[Row]) -> Table:
 def _number(name: str, digits: int = 0, *, scale: float = 1.0) -> Callable[[Row], str]:
     def text(row: Row) -> str:
         value = row[name]
-        if value is None:
-            return _NONE
+        return _NONE if value is None else f"{value / scale:,.{digits}f}"
+
+    return text
+
+
+def _varied(name: str, digits: int) -> Callable[[Row], str]:
+    """Return a figure with its spread over seeds, where there is any."""
+    plain = _number(name, digits)
+
+    def text(row: Row) -> str:
         spread = row.get("spread", {}).get(name, 0.0)
-        said = f"{value / scale:,.{digits}f}"
-        return f"{said} ±{spread / scale:,.{digits}f}" if spread else said
+        return f"{plain(row)} ±{spread:,.0f}" if spread else plain(row)
 
     return text
 
@@ -165,6 +175,10 @@ def _whole(value: float) -> str:
     return f"{value:,.0f}" if value == int(value) else f"{value:,.1f}"
 
 
+def _jobs(count: float) -> str:
+    return "1 job" if count == 1 else f"{_whole(count)} jobs"
+
+
 _QUEUES_MAX = 20
 _ZERO = frozenset({"0", _NONE})
 _HOUR_S = 3600.0
@@ -172,11 +186,11 @@ _HOUR_S = 3600.0
 _TIMES = (
     Column("policy", _policy),
     Column("done", lambda row: _whole(row["completed"])),
-    Column("JCT mean", _number("jct_mean_s", 1)),
+    Column("JCT mean", _varied("jct_mean_s", 1)),
     Column("p50", _number("jct_p50_s")),
     Column("p90", _number("jct_p90_s")),
     Column("p99", _number("jct_p99_s"), spare=True),
-    Column("wait mean", _number("wait_mean_s", 1)),
+    Column("wait mean", _varied("wait_mean_s", 1)),
     Column("wait p90", _number("wait_p90_s"), spare=True),
     Column("makespan", _number("makespan_s")),
     Column("in use", _share("utilisation")),

@@ -38,6 +38,8 @@ def job_json(job: Job, progress: Progress, now_s: float) -> dict[str, Any]:
         "state": job.state.value,
         "reason": reason_json(job.reason),
         "priority": job.spec.priority,
+        "queue": job.spec.queue,
+        "user": job.spec.user,
         "submitted_s": job.submitted_s,
         "attempt": len(job.attempts),
         "sites": dict(placement.site_ranks()) if placement and holding else {},

@@ -18,6 +18,8 @@ from gridloom.ports.driver import Driver
 from gridloom.ports.journal import Journal
 from gridloom.wire.agent import TaskRef
 
+_CLOSES_MAX = 16
+"""Jobs closed at once: each waits for the disk, and meanwhile nobody's lease is renewed."""
 _RENDEZVOUS_FILE = "rendezvous.json"
 _LAPSE_GRACE_SHARE = 0.6
 """Share of the margin after a lapsed lease in which processes may save; then they are killed."""
@@ -50,23 +52,31 @@ class Dispatch:
         self._close = close
         self.troubles: list[str] = []
         """What could not be carried out at the last try, a sentence each."""
+        self.left = False
+        """Whether more jobs are over than were closed at the last try."""
 
     def run(self, state: State) -> None:
         """Carry out what is in the outbox; what a site refused is handed in as a fact.
 
         What cannot be carried out now stays in the outbox for the next time: one run directory
-        that cannot be written must not end the control of the other jobs.
+        that cannot be written must not end the control of the other jobs. Neither must many jobs
+        that are over at once: of those, some are closed and the others are ``left``.
         """
         facts: list[AnyEvent] = []
         done = []
         self.troubles.clear()
+        self.left, closed = False, 0
         for action_id, action in self._journal.outbox():
+            if isinstance(action, CloseJob) and closed == _CLOSES_MAX:
+                self.left = True
+                continue
             try:
                 facts.extend(self._carry_out(state, action))
             except SiteError as error:
                 self.troubles.append(str(error))
                 if not isinstance(action, RenewLease):  # the next renewal makes up for this one
                     continue
+            closed += isinstance(action, CloseJob)
             done.append(action_id)
         # Together: a start that was refused, and is carried out again after a crash because nobody
         # noted it as done, may succeed - while the refusal says that nothing runs.

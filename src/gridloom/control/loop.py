@@ -60,9 +60,10 @@ class ControlLoop:
         return self._dispatch.troubles
 
     def idle(self) -> bool:
-        """Return whether no job is under way and nobody has handed anything in."""
+        """Return whether no job is under way or to be closed, and nobody has handed anything in."""
         jobs = self._machine.state.jobs.values()
-        return all(job.state in OVER for job in jobs) and not self._intake.letters()
+        over = all(job.state in OVER for job in jobs)
+        return over and not self._dispatch.left and not self._intake.letters()
 
     def beat(self) -> bool:
         """Take one turn; return whether anything happened.
@@ -78,11 +79,12 @@ class ControlLoop:
         seen = self._intake.sift(self.state, self._dispatch.observe(self.state))
         events = [*seen, *(letter.event for letter in letters)]
         timer_s = self._machine.next_timer_s()
-        if not events and (timer_s is None or timer_s > now_s):
-            return False
-        if self._step(events, letters, now_s):
+        due = bool(events) or (timer_s is not None and timer_s <= now_s)
+        actions = self._step(events, letters, now_s) if due else ()
+        if actions or self._dispatch.left:
             self._dispatch.run(self.state)
-        return True
+            return True
+        return due
 
     def leave(self) -> None:
         """Leave a snapshot of where this process stopped, so that nobody need replay its records.

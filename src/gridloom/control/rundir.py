@@ -1,7 +1,7 @@
 """The run directory: everything about one job in one place, readable without gridloom."""
 
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -26,13 +26,16 @@ SUMMARY_FILE = "summary.json"
 REPORT_FILE = "report.html"
 
 
-def create(runs: Path, job_id: str, files: dict[str, bytes | object]) -> Path:
+def create(
+    runs: Path, job_id: str, files: Mapping[str, bytes | object], *, durable: bool = True
+) -> Path:
     """Make the run directory of a new job with its first files; return it.
 
     Args:
         runs: Directory of all run directories.
         job_id: The job, whose directory must not exist.
         files: By name; bytes are written as they are, anything else as indented JSON.
+        durable: Wait until each would survive a power cut.
 
     Raises:
         InputError: The directory cannot be written; nothing is left of it then.
@@ -46,7 +49,7 @@ def create(runs: Path, job_id: str, files: dict[str, bytes | object]) -> Path:
         directory.mkdir(parents=True)
         (directory / "logs").mkdir()
         for name, data in contents.items():
-            replace_file(directory / name, data)
+            replace_file(directory / name, data, durable=durable)
     except OSError as error:
         shutil.rmtree(directory, ignore_errors=True)
         remedy = "set GRIDLOOM_HOME to a directory that you can write"

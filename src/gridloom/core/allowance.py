@@ -163,12 +163,18 @@ class Allowance(msgspec.Struct, kw_only=True):
 
 def period_start_s(queue: Queue, now: float) -> float:
     """Return when the queue's period that holds ``now`` began."""
-    return now // queue.period_s * queue.period_s
+    return _period(queue, now) * queue.period_s
 
 
 def next_period_s(queue: Queue, now: float) -> float:
-    """Return when the queue's next period begins: the end of the one that holds ``now``."""
-    return (now // queue.period_s + 1.0) * queue.period_s
+    """Return when the queue's next period begins, which is later than ``now``."""
+    return (_period(queue, now) + 1.0) * queue.period_s
+
+
+def _period(queue: Queue, now: float) -> float:
+    """Return the number of the period that holds ``now``; its rounded first moment is in it."""
+    period = now // queue.period_s
+    return period + 1.0 if (period + 1.0) * queue.period_s <= now else period
 
 
 def _hours(device_s: float) -> str:

@@ -1,8 +1,12 @@
 """What a job may still use, when that is spent, and the sentence that says so."""
 
 import math
+from collections.abc import Mapping
 
 from gridloom.base.units import format_duration
+from gridloom.core import progress
+from gridloom.core.demand import Demand
+from gridloom.core.rank import best_step_s
 from gridloom.model.life import Job
 from gridloom.model.reason import Reason, Why
 
@@ -29,6 +33,26 @@ def used(job: Job, now: float) -> tuple[float, float]:
         return job.run_s, job.cost
     run_s = now - attempt.started_s
     return job.run_s + run_s, job.cost + run_s * attempt.placement.price_per_hour / _HOUR_S
+
+
+def too_dear(job: Job, demand: Demand, prices: Mapping[str, float]) -> list[int]:
+    """Return the sites at which a job could not be done within its budget, though at others it can.
+
+    Where it can nowhere, or nobody knows how long it runs, none: it runs until the budget is spent.
+    """
+    cost_max = job.spec.budget.cost_max
+    if not cost_max:
+        return []
+    hours = progress.run_s(job, demand.option, best_step_s(demand.option)) / _HOUR_S
+    if hours == math.inf:
+        return []
+    left = cost_max - job.cost
+    dear = [
+        site
+        for site in demand.chains
+        if prices[demand.tree.sites[site].name] * demand.option.devices * hours > left
+    ]
+    return dear if len(dear) < len(demand.chains) else []
 
 
 def reason(job: Job, now: float, currency: str) -> Reason:

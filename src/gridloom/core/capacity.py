@@ -63,7 +63,7 @@ class Capacity:
     def host(self, name: str) -> Ints:
         """Return, for each node, how much of a host resource is free."""
         if name not in self._host:
-            self._host[name] = np.array([node.resources.get(name, 0) for node in self.tree.nodes])
+            self._host[name] = self.tree.host(name)
         return self._host[name]
 
     def holding(self, placement: Placement) -> Holding:
@@ -112,34 +112,42 @@ class Capacity:
             _lowest(self._bits[unit], count * per_rank)
             for unit, count in zip(units.tolist(), ranks.tolist(), strict=True)
         )
-        unit_nodes = tree.unit_node[units]
-        first = np.flatnonzero(np.diff(unit_nodes, prepend=-1))
-        nodes = unit_nodes[first]
+        nodes, node_ranks = units, ranks
+        masks: Sequence[int] = bits
+        if tree.unit_level != tree.node_level:
+            nodes, node_ranks, masks = self._by_node(units, ranks, bits)
         tasks = []
         price = 0.0
-        ends = [*first[1:].tolist(), len(bits)]
-        firsts = tree.unit_first[units].tolist()
-        for node, start, end in zip(nodes.tolist(), first.tolist(), ends, strict=True):
-            mask = sum(bits[i] << firsts[i] for i in range(start, end))
-            site = tree.sites[tree.node_site[node]].name
+        for number, mask in zip(nodes.tolist(), masks, strict=True):
+            node, site = tree.nodes[number], tree.sites[tree.node_site[number]].name
+            devices = _numbers(mask)
             tasks.append(
-                TaskPlacement(
-                    site=site,
-                    node=tree.nodes[node].name,
-                    address=tree.nodes[node].address,
-                    devices=_numbers(mask),
-                )
+                TaskPlacement(site=site, node=node.name, address=node.address, devices=devices)
             )
-            price += prices[site] * len(tasks[-1].devices)
+            price += prices[site] * len(devices)
         held = Holding(
             units=units,
             devices=ranks * per_rank,
             bits=bits,
             nodes=nodes,
-            ranks=np.add.reduceat(ranks, first),
+            ranks=node_ranks,
             resources=option.rank_resources,
         )
         return Placement(option=option, tasks=tuple(tasks), price_per_hour=price), held
+
+    def _by_node(
+        self, units: Ints, ranks: Ints, bits: Sequence[int]
+    ) -> tuple[Ints, Ints, Sequence[int]]:
+        """Return the nodes of some units, the ranks of each, and its devices as a bit mask."""
+        unit_nodes = self.tree.unit_node[units]
+        first = np.flatnonzero(np.diff(unit_nodes, prepend=-1))
+        firsts = self.tree.unit_first[units].tolist()
+        ends = [*first[1:].tolist(), len(bits)]
+        masks = [
+            sum(bits[i] << firsts[i] for i in range(start, end))
+            for start, end in zip(first.tolist(), ends, strict=True)
+        ]
+        return unit_nodes[first], np.add.reduceat(ranks, first), masks
 
     def place_kept(
         self, places: Placement, prices: Mapping[str, float]
@@ -235,6 +243,19 @@ class Capacity:
         kept = self._kept.copy()
         kept[own[0]] -= own[1]
         return np.where(self._open, np.maximum(self.free - kept, 0), 0)
+
+    def once_freed(self, job_id: str, held: Sequence[Holding]) -> Ints:
+        """Return what the job could take if all of ``held`` were given back."""
+        if not held:
+            return self.available_to(job_id)
+        units = np.concatenate([one.units for one in held])
+        devices = np.concatenate([one.devices for one in held])
+        free = self.free + np.bincount(units, devices, len(self.free)).astype(np.int64)
+        free -= self._kept
+        own = self._keeps.get(job_id)
+        if own is not None:
+            free[own[0]] += own[1]
+        return np.where(self._open, np.maximum(free, 0), 0)
 
     def free_devices(self, node: int) -> int:
         """Return how many devices of the node no attempt has."""

@@ -16,17 +16,17 @@ from collections.abc import Iterator, Sequence
 import msgspec
 import numpy as np
 
+from gridloom.core import budget, holdback
 from gridloom.core.demand import Demand
 from gridloom.core.gang import Finder, Spot, predicted_step_s
 from gridloom.core.index import Bucket, Index
-from gridloom.core.order import Key
 from gridloom.core.outlook import LATE_S, places_of, predicted_end_s, run_of, varied
-from gridloom.core.profile import Bools, Claim, Layout, Part, Profile, Window
+from gridloom.core.profile import Bools, Claim, Layout, Part, Profile, Promised, Window
 from gridloom.core.queueing import Block, Pass, booked, comparable
 from gridloom.core.rank import best_step_s
+from gridloom.core.standing import allowed_of, in_order
 from gridloom.model.booking import Booking
 from gridloom.model.life import Job, Placement
-from gridloom.model.reason import Why
 
 
 class Seat(msgspec.Struct):
@@ -39,6 +39,7 @@ class Seat(msgspec.Struct):
         demands: What it could take, as far as its queue may have that now and it is among the
             first, to whom promises are given.
         why: What stands in its way.
+        varied: Whether it may run longer in one place than in another.
         starts: Whether it starts now.
     """
 
@@ -47,6 +48,7 @@ class Seat(msgspec.Struct):
     job: Job
     demands: tuple[Demand, ...]
     why: Block
+    varied: bool
     starts: bool = False
 
 
@@ -60,6 +62,7 @@ class Schedule:
         self._held: list[tuple[int, Bools]] = []
         self._floors: dict[str, float] = {}
         self._columns: dict[int, int] = {}
+        self._next_end_s = math.inf
 
     def decisions(self) -> Iterator[tuple[Bucket, Job, Block | None]]:
         """Yield, in order, who starts at the promised places now, and who is first to be blocked.
@@ -107,6 +110,7 @@ class Schedule:
             [booking for booking, _ in self._bookings],
             [units.tobytes() for _, units in self._held],
             layout.names,
+            sorted(index.ranker.prices.items()),
         )
         loose = intact is None or kept.settled is None or rules != kept.rules
         loose = loose or profile.grew(kept.settled or profile)
@@ -115,6 +119,8 @@ class Schedule:
             loose = True
         kept.settled, kept.rules = profile, rules
         kept.due_s = self._due_s(seats)
+        for gone in kept.promised.keys() - {seat.job.job_id for seat in seats}:
+            del kept.promised[gone]
         return seats, sum(seat.job.promised is None for seat in seats) < waited
 
     def _seats(self) -> list[Seat]:
@@ -124,21 +130,22 @@ class Schedule:
         if len(index.tree.unit_devices) == 1:
             left = len(index.state.jobs)
         limits = Pass(index, self.now)
-        known: dict[int, tuple[tuple[Demand, ...], Block]] = {}
+        known: dict[int, tuple[tuple[Demand, ...], Block, bool]] = {}
         seats = []
         for number, (bucket, job) in enumerate(in_order(index)):
             if (allowed := known.get(id(bucket))) is None:
-                allowed = _allowed(limits, bucket, job)
+                possible, blocked = allowed_of(limits, bucket, job)
+                allowed = (possible, blocked, any(map(varied, possible)))
                 queue = index.queues.get(bucket.queue)
                 if queue is None or not queue.accelerator_hours:
                     known[id(bucket)] = allowed
-            demands, why = allowed
+            demands, why, differs = allowed
             if demands and job.reservation is None:
                 left -= 1
                 demands = demands if left >= 0 else ()
             if not demands:
                 _set(job, None, 0.0)
-            seats.append(Seat(number, bucket, job, demands, why))
+            seats.append(Seat(number, bucket, job, demands, why, differs))
         return seats
 
     def _layout(self) -> Layout:
@@ -159,6 +166,7 @@ class Schedule:
         if kept.names != layout.names:
             kept.names = layout.names
             kept.parts.clear()
+            kept.promised.clear()
         return layout
 
     def _as_promised(self, layout: Layout, seats: Sequence[Seat]) -> tuple[Profile, int | None]:
@@ -172,12 +180,12 @@ class Schedule:
         claims: list[Claim] = []
         due: list[tuple[Seat, Claim]] = []
         for seat in seats:
-            part = self._part(layout, seat)
-            if part is None or seat.job.reservation is not None:
+            known = self._promised(layout, seat)
+            if known is None or seat.job.reservation is not None:
                 break
-            claims.append(self._claim(seat.job, part))
+            claims.append(self._claim(seat.job, known))
             if seat.job.promised_s == self.now:
-                due.append((seat, Claim(self.now, self._soon, part)))
+                due.append((seat, Claim(self.now, self._soon, known.part)))
         rest = seats[len(claims) :]
         simple = (
             not (self._bookings or self.index.strict)
@@ -199,21 +207,23 @@ class Schedule:
         """Return what runs, until its predicted end, and what is kept."""
         index, parts = self.index, self.index.promises.parts
         claims = []
-        ends: dict[str, float] = {}
+        ends = {job_id: end_s for end_s, job_id in index.ends}
+        late_s = self.now - LATE_S
         for job_id, held in index.holdings.items():
-            ends[job_id] = predicted_end_s(index.state.jobs[job_id], self.now)
+            end_s = ends.get(job_id, math.inf)
+            if end_s <= late_s:
+                end_s = ends[job_id] = predicted_end_s(index.state.jobs[job_id], self.now)
             known = parts.get(job_id)
             if known is None or known[0] is not held:
                 known = parts[job_id] = (held, layout.part(held))
-            claims.append(Claim(-math.inf, ends[job_id], known[1]))
+            claims.append(Claim(-math.inf, end_s, known[1]))
+        self._next_end_s = min(ends.values(), default=math.inf)
         for job_id in index.capacity.keepers():
             reserved = index.state.jobs[job_id].reservation is not None
             end_s = math.inf if reserved else ends.get(job_id, math.inf)
             claims.append(Claim(-math.inf, end_s, self._own(job_id)))
-        jobs = index.state.jobs
-        for gone in parts.keys() - ends.keys():
-            if gone not in jobs or jobs[gone].promised is None:
-                del parts[gone]
+        for gone in parts.keys() - index.holdings.keys():
+            del parts[gone]
         return claims
 
     def _own(self, job_id: str) -> Part:
@@ -222,25 +232,36 @@ class Schedule:
         units, devices = self.index.capacity.kept(job_id) or (none, none)
         return Part(units, devices, len(units))
 
-    def _part(self, layout: Layout, seat: Seat) -> Part | None:
+    def _promised(self, layout: Layout, seat: Seat) -> Promised | None:
         """Return what a job was promised; nothing if that was nothing, or is not there any more."""
         job, places = seat.job, seat.job.promised
-        if places is None or not any(demand.option == places.option for demand in seat.demands):
+        if places is None:
             return None
-        parts = self.index.promises.parts
-        known = parts.get(job.job_id)
-        if known is None or known[0] is not places:
+        promised = self.index.promises.promised
+        known = promised.get(job.job_id)
+        if known is None or known.places is not places:
+            demand = next((d for d in seat.demands if d.option == places.option), None)
             held = self.index.capacity.holding(places)
-            if int(held.devices.sum()) < places.option.devices:
+            if demand is None or int(held.devices.sum()) < places.option.devices:
                 return None
-            known = parts[job.job_id] = (places, layout.part(held))
-        return known[1]
+            run = run_of(job, places.option, places.step_s)
+            known = promised[job.job_id] = Promised(places, demand, layout.part(held), run)
+        if known.demand not in seat.demands:
+            return None
+        if job.spec.budget.cost_max:
+            dear = {self.index.tree.sites[site].name for site in self._dear(job, known.demand)}
+            if any(task.site in dear for task in places.tasks):
+                return None
+        return known
 
-    def _claim(self, job: Job, part: Part) -> Claim:
+    def _dear(self, job: Job, demand: Demand) -> list[int]:
+        """Return the sites that a job cannot afford."""
+        return budget.too_dear(job, demand, self.index.ranker.prices)
+
+    def _claim(self, job: Job, known: Promised) -> Claim:
         """Return the claim of a promise; one that is due but not free yet begins at once."""
-        assert job.promised is not None
-        end_s = run_of(job, job.promised.option, job.promised.step_s).end_s(job.promised_s)
-        return Claim(max(job.promised_s, self._soon), end_s, part)
+        end_s = known.run.end_s(job.promised_s)
+        return Claim(max(job.promised_s, self._soon), end_s, known.part)
 
     # --- what is promised anew
 
@@ -260,18 +281,19 @@ class Schedule:
     def _keeps(self, profile: Profile, seat: Seat, floor_s: float) -> bool:
         """Return whether a job keeps its promise; one that is due starts, if all is free."""
         job = seat.job
-        part = self._part(profile.layout, seat) if job.reservation is None else None
-        if part is None or job.promised is None or max(job.promised_s, self.now) < floor_s:
+        known = self._promised(profile.layout, seat) if job.reservation is None else None
+        if known is None or max(job.promised_s, self.now) < floor_s:
             return False
-        claim = self._claim(job, part)
-        run = run_of(job, job.promised.option, job.promised.step_s)
+        claim = self._claim(job, known)
         if job.promised_s <= self.now:
-            at_once = Claim(self.now, run.end_s(self.now), part)
+            at_once = Claim(self.now, known.run.end_s(self.now), known.part)
             if profile.fits(at_once) and not self._is_barred(seat, at_once):
                 profile.take(at_once)
-                _set(job, job.promised, self.now)
+                _set(job, known.places, self.now)
                 seat.starts = True
                 return True
+            if profile.fits(Claim(self.now, self._soon, known.part)):
+                return False  # it comes too late for what was to follow it
         if not profile.fits(claim) or self._is_barred(seat, claim):
             return False
         profile.take(claim)
@@ -310,18 +332,24 @@ class Schedule:
         """Keep, after a while, what a job could use to which no start can be promised."""
         if not seat.demands or seat.job.reservation is not None:
             return
-        if 0 < self.index.policy.patience_s > self.now - seat.job.submitted_s:
+        if self.now < seat.job.submitted_s + self.index.policy.patience_s:
             return
-        self._held += [(seat.number, demand.useful()) for demand in seat.demands]
+        index = self.index
+        kept = np.zeros(len(index.tree.unit_devices), np.bool_)
+        for _, units in self._held:
+            kept |= units
+        available = index.capacity.available_to(seat.job.job_id)
+        more = holdback.to_keep(index, seat.demands, available, kept)
+        if more is not None:
+            self._held.append((seat.number, more))
 
     def _give(self, profile: Profile, seat: Seat, start_s: float, spot: Spot) -> None:
         """Promise a job a place."""
         job, places = seat.job, places_of(self.index, spot)
         _set(job, places, start_s)
-        part = self._part(profile.layout, seat)
-        assert part is not None
-        end_s = run_of(job, places.option, places.step_s).end_s(start_s)
-        profile.take(Claim(start_s, end_s, part))
+        known = self._promised(profile.layout, seat)
+        assert known is not None
+        profile.take(Claim(start_s, known.run.end_s(start_s), known.part))
         seat.starts = start_s == self.now
 
     def _compress(self, profile: Profile, seats: Sequence[Seat], *, all_of_them: bool) -> bool:
@@ -333,7 +361,7 @@ class Schedule:
         self._floors = {}
         for seat in seats:
             may = seat.demands and seat.job.reservation is None and not seat.starts
-            if may and (all_of_them or any(varied(demand) for demand in seat.demands)):
+            if may and (all_of_them or seat.varied):
                 moved |= self._earlier(profile, seat)
             self._pass_by(seat)
         return moved
@@ -342,9 +370,9 @@ class Schedule:
         job, claim = seat.job, None
         last_s = math.inf
         if job.promised is not None:
-            part = self._part(profile.layout, seat)
-            assert part is not None
-            claim = self._claim(job, part)
+            known = self._promised(profile.layout, seat)
+            assert known is not None
+            claim = self._claim(job, known)
             last_s = self.now
             if job.promised_s > self._soon:
                 last_s = math.nextafter(job.promised_s, -math.inf)
@@ -409,53 +437,43 @@ class Schedule:
                 left = np.minimum(left, index.capacity.available_to(job.job_id))
             if (barred := self._barred(seat, start_s, end_s)) is not None:
                 left = np.where(barred, 0, left)
+            left = np.maximum(left, 0)
+            for site in self._dear(job, demand):
+                first, end = index.tree.span(0, site)
+                left[first:end] = 0
             layout = profile.layout
             capacity = Window(layout, least) if layout.names else index.capacity
-            spot = Finder(demand, capacity, np.maximum(left, 0)).best(index.ranker)
+            spot = Finder(demand, capacity, left).best(index.ranker)
             if spot is None:
                 return None
+            if index.suspects[spot.units].any():  # only if there is no other place
+                others = Finder(demand, capacity, np.where(index.suspects, 0, left))
+                spot = others.best(index.ranker) or spot
             actual = run_of(job, option, predicted_step_s(spot))
             if actual.left_s <= run.left_s:
                 return spot
             run = actual
 
     def _due_s(self, seats: Sequence[Seat]) -> float:
-        """Return when something is over, or a job's patience is, although nothing happens."""
-        index, due_s = self.index, math.inf
-        for job_id in index.holdings:
-            due_s = min(due_s, predicted_end_s(index.state.jobs[job_id], self.now) + LATE_S)
+        """Return when something is due although nothing happens.
+
+        That is when who runs outlives its prediction, when a promise begins or, if it could not be
+        kept, ends, and when the patience of a job is over that has none.
+        """
+        due_s = self._next_end_s + LATE_S
+        promised = self.index.promises.promised
         for seat in seats:
-            if seat.job.promised is None and seat.demands:
-                patient_s = seat.job.submitted_s + index.policy.patience_s
-                if patient_s > self.now:
-                    due_s = min(due_s, patient_s)
+            job = seat.job
+            if job.promised is None:
+                at_s = job.submitted_s + self.index.policy.patience_s
+            elif job.promised_s > self.now:
+                at_s = job.promised_s
+            else:
+                at_s = promised[job.job_id].run.end_s(job.promised_s)
+            if self.now < at_s < due_s:
+                due_s = at_s
         return due_s
-
-
-def in_order(index: Index) -> Iterator[tuple[Bucket, Job]]:
-    """Yield all who wait for devices in the policy's order."""
-    by_share = index.policy.order == "share"
-    waiting: list[tuple[tuple[tuple[float, ...], Key], Bucket, Job]] = []
-    for bucket in index.buckets.values():
-        share = tuple(index.ledger.path_share(bucket.queue)) if by_share else ()
-        waiting += [((share, key), bucket, job) for key, job in bucket.jobs()]
-    waiting.sort(key=lambda entry: entry[0])
-    for _, bucket, job in waiting:
-        yield bucket, job
 
 
 def _set(job: Job, places: Placement | None, start_s: float) -> None:
     job.promised, job.promised_s = places, start_s
-
-
-def _allowed(limits: Pass, bucket: Bucket, job: Job) -> tuple[tuple[Demand, ...], Block]:
-    """Return what a job's queue lets it have now, and what else stands in its way."""
-    demands = []
-    why = Block(Why.IN_USE)
-    for demand in bucket.shape.possible:
-        short = limits.short(job, demand)
-        if short is None:
-            demands.append(demand)
-        elif why.shortage is None:
-            why = Block(short.code, shortage=short)
-    return tuple(demands), Block(Why.IN_USE) if demands else why

@@ -33,7 +33,7 @@ def run(turn: Turn) -> None:
         index.dirty = False
         return
     ahead = Pass(index, turn.now)
-    line = Line(index)
+    line = Line(index, hopeful=True)
     while (seen := line.next()) is not None:
         bucket, job = seen.bucket, seen.job
         decided = ahead.decide(bucket, job)
@@ -41,7 +41,8 @@ def run(turn: Turn) -> None:
             limit_s = decided.limit_s
             decided = _make_room(turn, evicting, bucket, job, decided)
             ahead.blocked(bucket, job, decided)
-            line.blocked(seen, limit_s)
+            # room is made for one at a time: the next of its like may have a claim to more
+            line.blocked(seen, math.inf if job.reservation is not None else limit_s)
         else:
             ahead.started(job, decided)
             _start(turn, job, decided)

@@ -53,6 +53,9 @@ class Demand:
         option: The shape.
         spec: The job's other wishes.
         ranks: Of the gang.
+        devices: Of the gang.
+        together: Whether all ranks must be at one site.
+        bounded: Whether nodes are limited by more than their devices.
         eligible: For each unit whether the job may use it, whatever is free.
         chains: For each site that it may use, the ways to keep its groups together, closest first.
         gang: For the same sites, the level one domain of which must hold all ranks, and the level
@@ -61,7 +64,9 @@ class Demand:
 
     def __init__(self, spec: JobSpec, option: Option, tree: Tree) -> None:
         self.spec, self.option, self.tree = spec, option, tree
-        self.ranks = option.plan.world_size
+        self.ranks, self.devices = option.plan.world_size, option.devices
+        self.together = any(need.required and need.ranks >= self.ranks for need in option.groups)
+        self.bounded = bool(option.rank_resources) or spec.ranks_per_node_max > 0
         per_kind = np.array([may_use(spec, option, tree, i) for i in tree.samples], np.bool_)
         per_node = per_kind[tree.kinds]
         if spec.nodes:
@@ -158,23 +163,13 @@ class Demand:
         most = blocks.counts[must][first:end].max()
         return need if most * blocks.sizes[must] >= self.ranks else 0
 
-    @property
-    def together(self) -> bool:
-        """Whether all ranks must be at one site."""
-        return any(need.required and need.ranks >= self.ranks for need in self.option.groups)
-
-    @property
-    def bounded(self) -> bool:
-        """Whether nodes are limited by more than their devices."""
-        return bool(self.option.rank_resources) or self.spec.ranks_per_node_max > 0
-
     def _bound(self, capacity: Capacity | None) -> Ints:
         """Return the ranks that each node can host, whatever devices it has."""
         most = self.spec.ranks_per_node_max or self.ranks
         bound: Ints = np.full(len(self.tree.nodes), most, np.int64)
-        source = capacity or Capacity(self.tree)
         for name, each in self.option.rank_resources:
-            bound = np.minimum(bound, source.host(name) // each)
+            host = capacity.host(name) if capacity else self.tree.host(name)
+            bound = np.minimum(bound, host // each)
         return np.maximum(bound, 0)  # a node that was made smaller has less than nothing free
 
 

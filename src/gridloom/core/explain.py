@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping
 import numpy as np
 from msgspec.structs import replace
 
-from gridloom.core import order, sentences
+from gridloom.core import order, sentences, standing
 from gridloom.core.allowance import Allowance
 from gridloom.core.fit import Ground, survey
 from gridloom.core.gang import Spot
@@ -48,6 +48,11 @@ def _apart(index: Index, job: Job) -> Reason | None:
 
 def _walk(index: Index, asked: Mapping[str, Job]) -> Iterator[tuple[Job, Reason | None]]:
     """Yield why each of the asked jobs waits, as the cycle comes to them."""
+    if index.policy.blocked == "conservative":
+        for job, block in standing.told(index, asked):
+            ground = Ground(index.capacity.available_to(job.job_id), {})
+            yield job, _of_block(index, Pass(index, index.state.now_s), job, block, ground)
+        return
     buckets = {id(index.bucket(job)) for job in asked.values()}
     ahead = Pass(index, index.state.now_s)
     line = Line(index)
@@ -122,9 +127,15 @@ def _of_block(index: Index, ahead: Pass, job: Job, decided: Block, ground: Groun
     seen = survey(index, smallest, ground)
     told = sentences.waiting(job.spec, smallest.option, seen.looks, seen.refusals)
     if decided.code in {Why.WOULD_DELAY, Why.BOOKED}:
-        return sentences.kept_back(
+        told = sentences.kept_back(
             told, decided.code, decided.by, decided.start_s - index.state.now_s
         )
+    if job.promised is not None:
+        return sentences.promised(told, job.promised_s - index.state.now_s)
+    if decided.code in {Why.WOULD_DELAY, Why.BOOKED}:
+        return told
+    if decided.code is Why.OVER_BUDGET:
+        return sentences.over_budget(told, job, index.state.inventory)
     start_s = next((p.start_s for p in ahead.promises if p.job_id == job.job_id), None)
     return told if start_s is None else sentences.promised(told, start_s - index.state.now_s)
 

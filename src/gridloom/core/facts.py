@@ -38,17 +38,17 @@ _CANCEL = Reason(code=Why.CANCEL_REQUESTED, sentence="was cancelled")
 def apply(turn: Turn, event: AnyEvent) -> None:
     """Change the state by one fact."""
     match event:
-        case InventoryChanged():
-            _inventory(turn, event)
+        case TaskEvent():
+            _report(turn, event)
         case JobSubmitted():
             _submitted(turn, event)
+        case InventoryChanged():
+            _inventory(turn, event)
         case StopRequested() | CancelRequested() | ResumeRequested() | EvictRequested():
             if job := turn.state.jobs.get(event.job_id):
                 _request(turn, job, event)
         case NodeMarked() | BookingMade() | BookingDropped() | SignalChanged():
             _grid_changed(turn, event)
-        case TaskEvent():
-            _report(turn, event)
         case _:
             assert_never(event)
 
@@ -236,7 +236,7 @@ def _live(turn: Turn, event: TaskEvent) -> tuple[Job, Attempt, Task] | None:
     attempt = job.attempt if job else None
     if job is None or attempt is None:
         return None
-    if (attempt.number, attempt.epoch) != (event.attempt, event.epoch):
+    if attempt.epoch != event.epoch or attempt.number != event.attempt:
         return None
     task = attempt.tasks.get(event.domain)
     if task is None or task.state is TaskState.ENDED:

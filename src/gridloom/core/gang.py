@@ -129,13 +129,9 @@ class Finder:
             need = demand.ranks // blocks.sizes[level]
             if need > largest[level]:
                 continue
-            counts = blocks.counts[level][first:end]
-            if need > (most := counts.max()) or need * blocks.sizes[level] < demand.ranks:
+            domain = _tightest(blocks.counts[level], first, end, need)
+            if domain is None or need * blocks.sizes[level] < demand.ranks:
                 continue
-            if most == need:
-                domain = first + int(counts.argmax())
-            else:
-                domain = first + int(np.where(counts >= need, counts, _FAR).argmin())
             block = max(chain.block[1], level)
             wishes = chain.steps + max(0, liked - level)
             cost = base + ranker.of_time(demand, site, level, block)
@@ -233,6 +229,19 @@ class Finder:
             gang,
             block,
         )
+
+
+def _tightest(counts: Ints, first: int, end: int, need: int) -> int | None:
+    """Return the domain that has room for ``need`` blocks and least beyond; nothing if none has."""
+    if end - first == 1:
+        return first if counts[first] >= need else None
+    counts = counts[first:end]
+    most = counts.max()
+    if need > most:
+        return None
+    if most == need:
+        return first + int(counts.argmax())
+    return first + int(np.where(counts >= need, counts, _FAR).argmin())
 
 
 def choices(

@@ -40,6 +40,7 @@ class Shape:
         demands: Its options on the present grid, the best first.
         possible: Those that fit on the empty grid.
         eligible: For each unit whether any of these may use it.
+        least: Devices of the smallest of them.
     """
 
     def __init__(self, spec: JobSpec, tree: Tree) -> None:
@@ -48,11 +49,12 @@ class Shape:
         self.possible = tuple(
             demand
             for demand in self.demands
-            if Finder(demand, Capacity(tree), tree.unit_devices).fits()
+            if Finder(demand, None, tree.unit_devices).fits()
         )
         self.eligible = np.zeros(len(tree.unit_devices), np.bool_)
         for demand in self.possible:
             self.eligible |= demand.eligible
+        self.least = min((demand.option.devices for demand in self.possible), default=0)
 
 
 class Bucket:
@@ -140,6 +142,7 @@ class Index:
         strict: Queues in which a job that cannot start holds up those behind it.
         buckets: Waiting jobs by queue and shape.
         suspects: For each unit whether its node has failed the last job there.
+        any_suspects: Whether any has.
         ends: When those that hold devices are predicted to end, in order; without the unknown.
         running_at: How many jobs hold devices, by priority.
         promises: What promises are made from, where they are kept.
@@ -166,6 +169,7 @@ class Index:
         self.reclaims = any(queue.nominal for queue in inventory.queues)
         self.queues = {queue.name: queue for queue in inventory.queues}
         self.strict = frozenset(q.name for q in inventory.queues if q.order == "strict")
+        self._closed = any(site.queues for site in inventory.sites)
         self.reprice()
         self.holdings: dict[str, Holding] = {}
         self.running_at: dict[int, int] = {}
@@ -212,6 +216,7 @@ class Index:
         self.suspects = self.tree.per_unit(
             [domain in self.state.failures for domain in self.tree.domains]
         )
+        self.any_suspects = bool(self.suspects.any())
         self.dirty = True
 
     def shape(self, spec: JobSpec) -> Shape:
@@ -221,7 +226,7 @@ class Index:
             spec.sites,
             spec.min_sites,
             spec.max_sites,
-            spec.queue,
+            spec.queue if self._closed else "",
             spec.nodes,
             tuple(sorted(spec.labels.items())),
             spec.ranks_per_node_max,
@@ -319,6 +324,7 @@ class Index:
         """Take in that a running job will end at another time."""
         self._forget_end(job)
         self._note_end(job)
+        self.dirty = True
 
     def keep(self, job: Job) -> None:
         """Keep the places of the job's reservation, and its spare nodes, for it."""

@@ -16,14 +16,15 @@ _OVERRUN = 0.1
 """A job that outlives its prediction is taken to need a tenth more than it was to run, and again
 when that is over: in steps, so that promises do not change with every second that passes."""
 
-_OVERRUN_S_MIN = 1.0
+_OVERRUN_S_MIN = 2 * LATE_S
+"""Such a step at least, so that the next predicted end is ahead when the last is given up."""
 
 
 def predicted_end_s(job: Job, now: float) -> float:
     """Return when a job that holds devices is taken to end; what is late may be over by now."""
     attempt = job.attempts[-1]
     end_s = progress.end_s(job, attempt)
-    begun_s = end_s - LATE_S / _OVERRUN if attempt.stop_sent else attempt.started_s
+    begun_s = end_s if attempt.stop_sent else attempt.started_s
     while end_s + LATE_S <= now:
         end_s += max(_OVERRUN * (end_s - begun_s), _OVERRUN_S_MIN)
     return end_s

@@ -56,6 +56,7 @@ class Search:
         self.index, self.now = index, now
         self._running: list[Job] | None = None
         self._grounds: dict[str, Ground] = {}
+        self._lent: dict[str, bool] = {}
 
     def victims(self, bucket: Bucket, job: Job, block: Block) -> Victims | None:
         """Return whom to evict for a job that cannot start; nothing if that would not help."""
@@ -99,12 +100,14 @@ class Search:
                 for job_id in index.holdings
                 if index.state.jobs[job_id].spec.preemptible
             ]
+        self._lent = {}
+        anywhere = bool(demand.eligible.all())
         self._grounds = {
             other.job_id: ground
             for other in self._running
-            if other.state in {JobState.STARTING, JobState.RUNNING}
+            if (other.state is JobState.RUNNING or other.state is JobState.STARTING)
             and not other.wanted
-            and demand.eligible[index.holdings[other.job_id].units].any()
+            and (anywhere or demand.eligible[index.holdings[other.job_id].units].any())
             and (ground := self._ground(job, demand, other)) is not None
         }
         return [other for other in self._running if other.job_id in self._grounds]
@@ -119,9 +122,10 @@ class Search:
         ledger, mine, theirs = self.index.ledger, job.spec.queue, other.spec.queue
         if mine != theirs and ledger.limited(theirs):
             # what a tenant has within its own nominal is its own, whatever the priorities
-            kind, devices = demand.option.accelerator, demand.option.devices
+            kind, devices = demand.option.accelerator, demand.devices
             above = policy.priority and job.spec.priority > other.spec.priority
-            lent = ledger.lends_to(mine, theirs, kind, devices)
+            if (lent := self._lent.get(theirs)) is None:
+                lent = self._lent[theirs] = ledger.lends_to(mine, theirs, kind, devices)
             return Ground.LENT if lent and (policy.reclaim or above) else None
         if policy.priority and job.spec.priority > other.spec.priority:
             return Ground.PRIORITY
@@ -153,6 +157,14 @@ class Search:
                 return share <= rival
             case _:
                 return True
+
+    def all_may_go(self) -> bool:
+        """Return whether ``may_go`` says so of all candidates, whatever is released."""
+        by_share = self.index.policy.order == "share"
+        return not any(
+            ground is Ground.LENT or (ground is Ground.ORDER and by_share)
+            for ground in self._grounds.values()
+        )
 
     def _comes_before(self, job: Job, other: Job) -> bool:
         """Return whether the policy's order alone puts a waiting job clearly before a running."""
@@ -219,21 +231,17 @@ class Search:
 
     def _orders(self, candidates: Sequence[Job]) -> list[list[Job]]:
         """Return in which orders victims are tried: the cheapest first, and the largest first."""
-        lost = {
-            other.job_id: self._lost_s(other) * other.attempts[-1].placement.option.devices
-            for other in candidates
-        }
-
-        def cheap(other: Job) -> tuple[object, ...]:
-            attempt = other.attempts[-1]
+        cheap, large = {}, {}
+        for other in candidates:
+            attempt, priority = other.attempts[-1], other.spec.priority
             devices = attempt.placement.option.devices
-            return other.spec.priority, lost[other.job_id], devices, -attempt.epoch
-
-        def large(other: Job) -> tuple[object, ...]:
-            devices = other.attempts[-1].placement.option.devices
-            return (other.spec.priority, -devices, *cheap(other))
-
-        orders = [sorted(candidates, key=cheap), sorted(candidates, key=large)]
+            key = priority, self._lost_s(other) * devices, devices, -attempt.epoch
+            cheap[other.job_id] = key
+            large[other.job_id] = priority, -devices, *key
+        orders = [
+            sorted(candidates, key=lambda other: cheap[other.job_id]),
+            sorted(candidates, key=lambda other: large[other.job_id]),
+        ]
         return orders[:1] if orders[0] == orders[1] else orders
 
     def _cost(self, victims: Sequence[Job]) -> tuple[object, ...]:
@@ -296,8 +304,11 @@ class _Trial:
 
     def all_of(self, order: Sequence[Job]) -> bool:
         """Return whether the job fits once all who may go are gone."""
-        self._only(order)
-        return self.fits()
+        if self._demand.bounded:
+            self._only(order)
+            return self.fits()
+        gone, allowed = self._gone(order)
+        return allowed is not None and self._fits_without(gone)
 
     def take_back(self, other: Job) -> None:
         """Undo that."""
@@ -316,12 +327,17 @@ class _Trial:
         """Return whether the job could start now, its queue's quota and share allowing."""
         index, option = self._search.index, self._demand.option
         queue = self._job.spec.queue
+        capacity = index.capacity
+        if capacity.total < self._demand.devices and capacity.kept(self._job.job_id) is None:
+            return False
         if index.ledger.shortage(queue, option.accelerator, option.devices):
             return False
         return self.finder().fits()
 
     def enough(self, inside: Sequence[Job]) -> list[Job] | None:
         """Return as many of ``inside``, from the front, as let the job fit; nothing if none do."""
+        if not self._demand.bounded:
+            return self._enough_of_devices(inside)
         self._only(inside)
         if not self.fits():
             return None
@@ -335,6 +351,63 @@ class _Trial:
                 low = middle + 1
         self._only(inside[:low])
         return list(self._released.values())
+
+    def _enough_of_devices(self, inside: Sequence[Job]) -> list[Job] | None:
+        """Do as ``enough`` where only devices count: without giving back one by one."""
+        gone, low = self._gone(inside)
+        if low is None:
+            return None
+        capacity = self._search.index.capacity
+        missing = self._demand.devices - capacity.total
+        for count, other in enumerate(gone):  # fewer devices than it needs are never enough
+            if missing <= 0 or capacity.kept(self._job.job_id) is not None:
+                break
+            missing -= other.attempts[-1].placement.option.devices
+            low = max(low, count + 1)
+        high, stride = low, 1
+        while not self._fits_without(gone[:high]):
+            if high == len(gone):
+                return None
+            low, high, stride = high + 1, min(high + stride, len(gone)), 2 * stride
+        while low < high:
+            middle = (low + high) // 2
+            if self._fits_without(gone[:middle]):
+                high = middle
+            else:
+                low = middle + 1
+        return gone[:high]
+
+    def _gone(self, order: Sequence[Job]) -> tuple[list[Job], int | None]:
+        """Return who of ``order`` may go, one after another, and after how many quota allows it.
+
+        Nothing for the latter if it never does. Nobody is given back in the end.
+        """
+        self._only(())
+        search, ledger, option = self._search, self._search.index.ledger, self._demand.option
+        queue, kind, gone = self._job.spec.queue, option.accelerator, list[Job]()
+        allowed = 0 if ledger.room(queue, kind) >= option.devices else None
+        if allowed is not None and search.all_may_go():
+            return list(order), allowed
+        try:
+            for other in order:
+                if not search.may_go(self._job, self._demand, other):
+                    continue
+                gone.append(other)
+                theirs = other.attempts[-1].placement.option
+                ledger.give_back(other.spec.queue, theirs.accelerator, theirs.devices)
+                if allowed is None and ledger.room(queue, kind) >= option.devices:
+                    allowed = len(gone)
+        finally:
+            for other in reversed(gone):
+                theirs = other.attempts[-1].placement.option
+                ledger.take(other.spec.queue, theirs.accelerator, theirs.devices)
+        return gone, allowed
+
+    def _fits_without(self, gone: Sequence[Job]) -> bool:
+        """Return whether there is a place once these have given back their devices."""
+        capacity = self._search.index.capacity
+        available = capacity.once_freed(self._job.job_id, [self._held(other) for other in gone])
+        return Finder(self._demand, capacity, available).fits()
 
     def pruned(self, chosen: Sequence[Job]) -> list[Job]:
         """Return those of ``chosen`` without whom the job would not fit."""
@@ -390,5 +463,11 @@ def _told(job: Job) -> Reason:
 
 
 def _overlaps(index: Index, other: Job, units: tuple[int, int]) -> bool:
-    held: Ints = index.holdings[other.job_id].units
-    return bool(np.any((held >= units[0]) & (held < units[1])))
+    held: Ints = index.holdings[other.job_id].units  # ascending
+    first, end = units
+    if not len(held):
+        return False
+    lowest, highest = held[0], held[-1]
+    if lowest >= end or highest < first:
+        return False
+    return bool(lowest >= first or highest < end or held[held.searchsorted(first)] < end)

@@ -12,7 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gridloom.core.capacity import Capacity, Holding
+from gridloom.core.demand import Demand
 from gridloom.core.topology import Ints, Tree
+from gridloom.model.life import Placement
 
 Floats = NDArray[np.float64]
 Bools = NDArray[np.bool_]
@@ -85,10 +87,6 @@ class Layout:
                 amounts.append(held.ranks * each[name])
         return Part(np.concatenate(columns), np.concatenate(amounts), len(held.units))
 
-    def devices(self, units: Ints, devices: Ints) -> Part:
-        """Return devices of some units as a part."""
-        return Part(units, devices, len(units))
-
     def column(self, number: int) -> int:
         """Return the column of a set's sum."""
         return self.plain + number if len(self.masks) else 0
@@ -139,6 +137,7 @@ class Profile:
             marks_s: Further times at which something may become possible.
         """
         self.layout, self.now, self.soon = layout, now, math.nextafter(now, math.inf)
+        self._marks = frozenset(marks_s)
         times = {now, self.soon, *(at_s for at_s in marks_s if self.soon < at_s < math.inf)}
         for claim in (*fixed, *promised):
             times.add(max(claim.start_s, now))
@@ -220,7 +219,7 @@ class Profile:
                     return
                 if run.end_s(start_s) > stop_s:
                     break
-                if at == begins[gap] or self._released(at):
+                if at == begins[gap] or self._released(at) or float(times[at]) in self._marks:
                     yield start_s
 
     def grew(self, before: "Profile") -> bool:
@@ -287,11 +286,28 @@ class Profile:
         return bool((self._free[row, :plain] > self._free[row - 1, :plain]).any())
 
 
+class Promised(msgspec.Struct, frozen=True):
+    """What a job was promised.
+
+    Attributes:
+        places: As the state has them.
+        demand: The shape.
+        part: What of the grid that is.
+        run: How long the job would run there.
+    """
+
+    places: Placement
+    demand: Demand
+    part: Part
+    run: Run
+
+
 class Kept:
     """What is derived for promises and kept from one cycle to the next.
 
     Attributes:
-        parts: What each job holds or was promised, by its id, and of which placement that is.
+        parts: What each job holds, by its id, and of which holding that is.
+        promised: What each job was promised, by its id.
         names: The host resources that the parts tell of.
         settled: The profile in which no job could start any earlier; nothing before the first.
         rules: What else that was so under.
@@ -300,6 +316,7 @@ class Kept:
 
     def __init__(self) -> None:
         self.parts: dict[str, tuple[object, Part]] = {}
+        self.promised: dict[str, Promised] = {}
         self.names: tuple[str, ...] = ()
         self.settled: Profile | None = None
         self.rules: object = None

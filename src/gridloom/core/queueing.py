@@ -7,7 +7,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from gridloom.core import backfill, holdback, progress
+from gridloom.core import backfill, budget, holdback, progress
 from gridloom.core.allowance import next_period_s
 from gridloom.core.demand import Demand
 from gridloom.core.gang import Finder, Spot, predicted_step_s
@@ -17,6 +17,7 @@ from gridloom.core.shortage import Shortage
 from gridloom.core.topology import Ints
 from gridloom.model.booking import Booking
 from gridloom.model.life import Job
+from gridloom.model.policy import Policy
 from gridloom.model.reason import Why
 
 _NO_CLAIM = frozenset(
@@ -67,14 +68,13 @@ class Pass:
             if booking.end_s > now
         ]
         self._releases: backfill.Releases | None = None
-        self._any_suspects = bool(index.suspects.any())
 
     def decide(self, bucket: Bucket, job: Job) -> Spot | Block:
         """Return the best place for the first job of a bucket, or what stands in its way."""
         if by := self._strict.get(bucket.queue, self.stopped_by):
             return Block(Why.BEHIND_STRICT, by)
         if job.reservation is not None and job.spec.on_loss == "wait":
-            return Block(Why.HOLDING_PLACES)
+            return Block(Why.HOLDING_PLACES, limit_s=math.inf)
         grown = self.index.capacity.grown
         if bucket.failed == grown and job.reservation is None:
             return Block(Why.IN_USE)
@@ -143,7 +143,7 @@ class Pass:
     def short(self, job: Job, demand: Demand) -> Shortage | None:
         """Return what the job's queue lacks for a shape; nothing if it lacks nothing."""
         option, queue = demand.option, self.index.queues.get(job.spec.queue)
-        short = self.index.ledger.shortage(job.spec.queue, option.accelerator, option.devices)
+        short = self.index.ledger.shortage(job.spec.queue, option.accelerator, demand.devices)
         if short is not None or queue is None or not queue.accelerator_hours:
             return short
         run_s = progress.run_s(job, option, option.step_s)
@@ -159,12 +159,18 @@ class Pass:
 
     def _place(self, job: Job, demand: Demand) -> Spot | Block:
         capacity = self.index.capacity
-        if demand.option.devices > capacity.total and job.job_id not in capacity.keepers():
+        if demand.devices > capacity.total and job.job_id not in capacity.keepers():
             return Block(Why.IN_USE)
         available = capacity.available_to(job.job_id)
+        dear = budget.too_dear(job, demand, self.index.ranker.prices)
+        if dear:
+            available = available.copy()
+            for site in dear:
+                first, end = demand.tree.span(0, site)
+                available[first:end] = 0
         plain = self._unsuspected(demand, available)
         if plain is None:
-            return Block(Why.IN_USE)
+            return Block(Why.OVER_BUDGET, limit_s=math.inf) if dear else Block(Why.IN_USE)
         if not (self.promises or self._bookings or self._held is not None):
             return plain
         run_s = progress.run_s(job, demand.option, predicted_step_s(plain))
@@ -179,7 +185,7 @@ class Pass:
         """Return the best place, on nodes that failed the last job only if there is no other."""
         index = self.index
         spot = Finder(demand, index.capacity, available).best(index.ranker)
-        if spot is None or not self._any_suspects or not index.suspects[spot.units].any():
+        if spot is None or not index.any_suspects or not index.suspects[spot.units].any():
             return spot
         others = np.where(index.suspects, 0, available)
         return Finder(demand, index.capacity, others).best(index.ranker) or spot
@@ -244,13 +250,22 @@ class Line:
     that run for less may pass.
     """
 
-    def __init__(self, index: Index) -> None:
+    def __init__(self, index: Index, *, hopeful: bool = False) -> None:
+        """Line up.
+
+        Args:
+            index: The grid and who waits.
+            hopeful: Leave out buckets that would be blocked and of which nothing else would come.
+        """
         self._index = index
+        hopeful = hopeful and _may_pass(index.policy)
         self._by_share = index.policy.order == "share"
         self._heap: list[tuple[tuple[float, ...], Key, int, Bucket, Job]] = []
         for number, bucket in enumerate(index.buckets.values()):
-            if (head := bucket.head()) is not None:
-                self._heap.append(self._entry(number, bucket, *head))
+            head = bucket.head()
+            if head is None or (hopeful and _is_hopeless(index, bucket, head[1])):
+                continue
+            self._heap.append(self._entry(number, bucket, *head))
         heapq.heapify(self._heap)
 
     def next(self) -> "Turnstile | None":
@@ -291,6 +306,31 @@ class Turnstile(msgspec.Struct, frozen=True):
     bucket: Bucket
     key: Key
     job: Job
+
+
+def _may_pass(policy: Policy) -> bool:
+    """Return whether a blocked job is nothing to the others, so that it need not be looked at."""
+    return policy.blocked == "skip" and not (policy.elastic or policy.defragment)
+
+
+def _is_hopeless(index: Index, bucket: Bucket, job: Job) -> bool:
+    """Return whether the first of a bucket has no place and nobody whom it could have evicted."""
+    capacity = index.capacity
+    if bucket.failed != capacity.grown and bucket.shape.least <= capacity.total:
+        return False
+    if job.reservation is not None or job.spares or bucket.queue in index.strict:
+        return False
+    queue = index.queues.get(bucket.queue)
+    if queue is not None and queue.accelerator_hours:  # it may have to be looked at again
+        return False
+    if bucket.helpless == (index.moment, job.job_id):
+        return True
+    rule = index.policy.preemption
+    return not (
+        rule.order
+        or (rule.reclaim and index.reclaims)
+        or (rule.priority and min(index.running_at, default=0) < job.spec.priority)
+    )
 
 
 def comparable(bucket: Bucket) -> bool:

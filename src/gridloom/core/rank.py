@@ -1,6 +1,6 @@
 """What a place is worth, in percent of the training step time that one would give for it."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from gridloom.core.demand import Demand
 from gridloom.core.state import Signals
@@ -95,9 +95,10 @@ class Ranker:
             gang: Level one domain of which holds all ranks; -1 for several sites.
             block: Level that keeps its largest groups together.
         """
-        step_s = step_s_at(demand.option, self.tree, site, gang, block)
+        if not (step_s := step_s_at(demand.option, self.tree, site, gang, block)):
+            return 0.0
         best_s = min(filter(None, map(best_step_s, demand.spec.options)), default=0.0)
-        if not step_s or not best_s:
+        if not best_s:
             return 0.0
         return self.weights.time * _percent_above([best_s, step_s])[1]
 
@@ -114,13 +115,10 @@ def step_s_at(option: Option, tree: Tree, site: int, gang: int, block: int) -> f
 
 def best_step_s(option: Option) -> float:
     """Return the option's shortest predicted step time; 0 when none is known."""
+    if not option.speeds:
+        return option.step_s
     known = [speed.step_s for speed in option.speeds if speed.step_s]
     return min([*known, option.step_s] if option.step_s else known, default=0.0)
-
-
-def price_per_hour(prices: Mapping[str, float], sites: Sequence[tuple[str, int]]) -> float:
-    """Return what devices at some sites cost an hour, rounded so that equal sums tie."""
-    return round(sum(prices[name] * devices for name, devices in sites), 9)
 
 
 def _percent_above(values: Sequence[float]) -> list[float]:

@@ -194,8 +194,9 @@ def _due_s(job: Job, terms: LeaseTerms, now: float) -> float:
     if job.state is JobState.QUEUED:
         return min(due_s, job.not_before_s) if job.not_before_s > now else due_s
     if job.state in HOLDING:
-        for task in live_tasks(job.attempts[-1]):
-            due_s = min(due_s, _dead_s(task, terms))
+        for task in job.attempts[-1].tasks.values():
+            if task.state is not TaskState.ENDED:
+                due_s = min(due_s, task.lease_until_s + terms.kill_margin_s)
         if _may_spend_out(job):
             due_s = min(due_s, budget.due_s(job))
     return due_s

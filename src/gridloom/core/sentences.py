@@ -6,6 +6,7 @@ import msgspec
 
 from gridloom.base.units import format_duration
 from gridloom.core.demand import Demand
+from gridloom.model.inventory import Inventory
 from gridloom.model.life import Job
 from gridloom.model.reason import Reason, Refusal, Why
 from gridloom.model.spec import JobSpec, Option
@@ -109,6 +110,19 @@ def kept_back(told: Reason, code: Why, by: str, in_s: float) -> Reason:
         code=code,
         sentence=f"would run into what is spoken for: {what}",
         remedy="a shorter predicted duration would let it pass",
+        refusals=told.refusals,
+    )
+
+
+def over_budget(told: Reason, job: Job, inventory: Inventory | None) -> Reason:
+    """Return why a job waits for which there is room only where it would cost too much."""
+    left = job.spec.budget.cost_max - job.cost
+    currency = inventory.currency if inventory else ""
+    return Reason(
+        code=Why.OVER_BUDGET,
+        sentence=f"waits for a cheaper site: elsewhere it would cost more than the {left:.2f}"
+        f" {currency} that are left of its budget",
+        remedy="a larger budget would let it start there",
         refusals=told.refusals,
     )
 

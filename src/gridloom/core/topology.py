@@ -137,6 +137,10 @@ class Tree:
         """Return the domain of ``level`` that holds each of the units."""
         return self._spans[level].searchsorted(units, side="right") - 1
 
+    def host(self, name: str) -> Ints:
+        """Return, for each node, how much of a host resource it has."""
+        return np.array([node.resources.get(name, 0) for node in self.nodes])
+
     def per_unit(self, per_node: Sequence[bool] | NDArray[np.bool_]) -> NDArray[np.bool_]:
         """Return what is so of each node for each of its units."""
         return np.asarray(per_node, dtype=np.bool_)[self.unit_node]

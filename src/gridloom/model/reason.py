@@ -29,6 +29,7 @@ class Why(StrEnum):
     BEHIND_STRICT = "behind_strict"
     WOULD_DELAY = "would_delay"
     BOOKED = "booked"
+    OVER_BUDGET = "over_budget"
     DEPENDENCY = "dependency"
     MAKING_ROOM = "making_room"
     HOLDING_PLACES = "holding_places"

@@ -64,9 +64,8 @@ def _section(section: Section, *, several: bool) -> list[str]:
     policy = section.summary.policy
     parts = [f"<h2>{escape(policy)}</h2>"] if several else []
     gantt = section.gantt
-    rows = "nodes" if gantt.level == "node" else f"domains of level {gantt.level}"
-    height = "as high as its devices" if gantt.single else "shaded by the share in use"
-    parts.append(f"<h3>Who was where: {len(gantt.lanes)} {escape(rows)}, {height}</h3>")
+    height = "a job as high as its devices" if gantt.single else "shaded by the share in use"
+    parts.append(f"<h3>Who was where: a row a {escape(gantt.level)}, {height}</h3>")
     parts.append(gantt_chart(gantt, section.legend, f"Who was where under {policy}"))
     if section.waits:
         parts += ["<h3>Longest waits</h3>", _waits(section)]
@@ -77,7 +76,7 @@ def _section(section: Section, *, several: bool) -> list[str]:
 
 def _tiles(summary: Summary, currency: str) -> str:
     shown = [
-        ("jobs done", f"{summary.completed:,} of {summary.jobs:,}"),
+        (f"of {summary.jobs:,} jobs done", f"{summary.completed:,}"),
         ("mean time to end", _time(summary.jct_mean_s)),
         ("mean wait", _time(summary.wait_mean_s)),
         ("nine in ten waited", _time(summary.wait_p90_s)),

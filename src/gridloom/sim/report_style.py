@@ -34,7 +34,7 @@ figure { margin: 0 0 1rem; } svg { width: 100%; height: auto; display: block; }
 svg text { font-size: 12px; fill: var(--dim); }
 .grid { stroke: var(--rule); } .tick { stroke: var(--dim); } .floor { fill: var(--floor); }
 .line { fill: none; stroke-width: 1.5; } .line.dashed { stroke-dasharray: 5 3; }
-.bar { stroke: var(--back); stroke-width: .3; }
+.edged { stroke: var(--back); stroke-width: .3; }
 .mark { fill: var(--fault); fill-opacity: .35; stroke: var(--fault); stroke-width: .6; }
 figcaption { color: var(--dim); font-size: .85rem; }
 figcaption span { margin-right: 1.2rem; white-space: nowrap; }

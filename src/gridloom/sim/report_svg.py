@@ -88,7 +88,8 @@ def gantt_chart(gantt: Gantt, names: Sequence[str], title: str) -> str:
             f'<text x="{_LANE_LEFT - 6}" y="{y:.1f}" text-anchor="end">'
             f"{escape(_short(gantt.lanes[number].name))}</text>"
         )
-    parts += [_rect(bar, gantt, lane, f"bar {_class(bar.colour)}") for bar in gantt.bars]
+    kind = "bar edged" if gantt.single else "bar"
+    parts += [_rect(bar, gantt, lane, f"{kind} {_class(bar.colour)}") for bar in gantt.bars]
     parts += [_rect(mark, gantt, lane, "mark") for mark in gantt.marks]
     parts += _time_axis(end_s, _LANE_LEFT, _TOP + height)
     parts.append("</svg>")
@@ -147,8 +148,12 @@ def _moment(at_s: float, step_s: float) -> str:
         return "0"
     if step_s >= _DAY_S:
         return f"{at_s / _DAY_S:.0f} d"
-    if step_s >= _HOUR_S:
-        return f"{at_s / _HOUR_S:.0f} h"
+    hours, rest_s = divmod(round(at_s), _HOUR_S)
+    if not rest_s:
+        return f"{hours} h"
+    if step_s >= _MINUTE_S:
+        minutes = rest_s // _MINUTE_S
+        return f"{hours} h {minutes:02d}" if hours else f"{minutes} min"
     return format_duration(at_s)
 
 

@@ -194,6 +194,14 @@ class PolicyDocument(Document):
             " use, where nobody knows when those that run will end."
         ),
     ] = None
+    promises_max: Annotated[
+        int | None,
+        Whole(0, 10**6),
+        Field(
+            description="To how many of those that wait `conservative` promises a start, where the"
+            " grid has more than one node; those behind wait."
+        ),
+    ] = None
     weights: WeightsDocument = Field(
         default=WeightsDocument(), description="What a place is worth."
     )

@@ -31,7 +31,7 @@ from gridloom.wire.agent import (
     TaskOrder,
     TaskRef,
 )
-from gridloom.wire.launch import RECIPE_ARGV, Rank
+from gridloom.wire.launch import ARRAY_INDEX_VARIABLE, RECIPE_ARGV, Rank
 
 LEASE_S = 6.0
 HOUR_S = 3600.0
@@ -404,6 +404,14 @@ def test_the_contract_wins_over_the_job_and_the_job_over_the_node(stage: Stage) 
     env = rank_environment(order, order.ranks[0], {"A": "node", "B": "node", "LOCAL_RANK": "5"})
     assert (env["RANK"], env["LOCAL_RANK"], env["A"], env["B"]) == ("0", "0", "job", "node")
     assert env["GRIDLOOM_TASK"] == "j/1/3/s/n"
+
+
+def test_the_index_of_an_array_is_of_its_own_jobs_only(stage: Stage) -> None:
+    base = {ARRAY_INDEX_VARIABLE: "7"}  # handed in from inside a job of an array
+    order = stage.order()
+    assert ARRAY_INDEX_VARIABLE not in rank_environment(order, order.ranks[0], base)
+    order = stage.order(env={ARRAY_INDEX_VARIABLE: "3"})
+    assert rank_environment(order, order.ranks[0], base)[ARRAY_INDEX_VARIABLE] == "3"
 
 
 @pytest.mark.parametrize(

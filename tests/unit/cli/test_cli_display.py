@@ -2,14 +2,17 @@
 
 import io
 import json
+from typing import Any
 
 import msgspec
 import pytest
 from tests.fakes.clock import FakeClock
 from tests.unit.control.nouns import job, reason
 
+from gridloom.base.units import format_duration
 from gridloom.cli.display import JsonDisplay, LiveDisplay, PlainDisplay, job_text, progress_text
 from gridloom.cli.finish import what_next
+from gridloom.cli.follow import news_of
 from gridloom.cli.log_reader import _start_of_last
 from gridloom.cli.output import table
 from gridloom.control.progress import Progress
@@ -169,3 +172,21 @@ def test_the_last_lines_of_a_log_are_found_from_its_end(
     path.write_text(text)
     rest = io.StringIO(text[_start_of_last(path, count) :]).readlines()
     assert rest == (io.StringIO(text).readlines()[-count:] if count else [])
+
+
+def waiting(sentence: str, **changes: Any) -> Job:
+    why = msgspec.structs.replace(reason(), sentence=sentence)
+    return job(JobState.QUEUED, [], reason=why, **changes)
+
+
+def test_that_time_passes_is_no_news() -> None:
+    said = "north has 0 of 4 free; starts in {} at the latest, if the predictions hold"
+    times = [format_duration(left_s) for left_s in (0.5, 9, 61, 7000, 1e6)]
+    assert len({news_of(waiting(said.format(left))) for left in times}) == 1
+    others = [
+        waiting(said.format("9s").replace("0 of 4", "1 of 4")),
+        waiting("waits for places"),
+        waiting(said.format("9s"), checkpoint_step=3),
+        job(JobState.QUEUED, []),
+    ]
+    assert len({news_of(one) for one in [*others, waiting(said.format("9s"))]}) == 5

@@ -6,6 +6,9 @@ import signal
 import pytest
 from tests.unit.cli.conftest import ENDLESS, ENDS_AT_SECOND, Gridloom, plain, run_in_terminal
 
+from gridloom.core.machine import RULES
+from gridloom.store.journal import SqlJournal
+
 pytestmark = pytest.mark.slow
 
 
@@ -160,3 +163,52 @@ def test_nobody_is_asked_where_nobody_can_answer(gridloom: Gridloom) -> None:
     answer = gridloom.call("run", gridloom.job("exit 0"))
     assert answer.code == 2
     assert "add -y to go on without asking" in answer.err
+
+
+def test_an_array_is_run_so_many_at_once_and_steered_as_one(gridloom: Gridloom) -> None:
+    script = f'[ "$GRIDLOOM_ARRAY_INDEX" = 3 ] && exit 0\n{ENDLESS}'
+    path = gridloom.job(script, array="3,5,7-8%2", grid="grid.yaml")
+    (gridloom.files / "grid.yaml").write_text("sites: {here: {accelerators: 'cpu:4'}}\n")
+    submitted = gridloom.call("submit", path)
+    assert submitted.code == 0
+    *ids, said = submitted.out.splitlines()
+    base = ids[0].removesuffix("-3")
+    assert ids == [f"{base}-{index}" for index in (3, 5, 7, 8)]
+    assert f"array of 4, {base}, is handed in; `gridloom status {base}` tells" in said
+    gridloom.wait_for_state(ids[0], "succeeded")
+    gridloom.wait_for_state(ids[1], "running")
+    gridloom.wait_for_state(ids[2], "running")
+    found = gridloom.call("status", "job", "--json").json()
+    assert found["array"] == base
+    assert found["states"] == {"succeeded": 1, "running": 2, "queued": 1}
+    assert [job["job"] for job in found["jobs"]] == ids
+    shown = gridloom.call("status", base).out
+    assert f"{base} is an array of 4: 1 succeeded, 2 running, 1 queued" in shown
+    assert f"waits for {ids[1]}" in " ".join(shown.split())
+    refused = gridloom.call("resume", base)
+    assert refused.code == 2
+    assert f"begins the ids of several jobs: {ids[0]}" in refused.err
+    stopped = gridloom.call("stop", "job", "--json")
+    assert stopped.code == 0
+    assert {(one["job"], one["state"]) for one in stopped.lines()} == {
+        (job_id, "stopped") for job_id in ids[1:]
+    }
+    cancelled = gridloom.call("cancel", base)
+    assert cancelled.out.splitlines() == [f"{job_id} is cancelled" for job_id in ids[1:]]
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_control_plane_that_is_ended_leaves_a_snapshot(
+    gridloom: Gridloom, number: signal.Signals
+) -> None:
+    control = gridloom.start("control")
+    gridloom.wait(gridloom.led, "the control plane")
+    job_id = gridloom.call("submit", gridloom.job(ENDLESS), "--json").json()["job"]
+    gridloom.wait_for_state(job_id, "running")
+    control.send_signal(number)
+    assert gridloom.end(control).code == 128 + number
+    journal = SqlJournal(gridloom.home / "journal.sqlite")
+    taken = journal.snapshot()
+    assert taken is not None
+    assert (taken.seq, taken.rules) == (journal.last_seq(), RULES)
+    assert gridloom.call("cancel", job_id).code == 0

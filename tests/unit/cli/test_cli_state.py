@@ -10,8 +10,14 @@ from pathlib import Path
 import pytest
 from tests.unit.cli.conftest import Answer, Gridloom
 
+from gridloom.base.errors import SiteError
+from gridloom.cli import settings
 from gridloom.cli.home import trouble_with
 from gridloom.cli.settings import Settings
+from gridloom.cli.wiring import Plane
+from gridloom.control.leader import Leadership
+from gridloom.core.machine import RULES
+from gridloom.store.journal import SqlJournal
 
 Call = Callable[..., Answer]
 NEED_A_JOB = ["status", "logs", "why", "stop", "resume", "cancel"]
@@ -26,7 +32,7 @@ def test_an_empty_state_directory_has_no_job(call: Call, home: Path, verb: str) 
 
 
 def test_an_empty_state_directory_lists_nothing(call: Call, home: Path) -> None:
-    assert call("ps", "--json").json() == {"jobs": []}
+    assert call("ps", "--json").json() == {"jobs": [], "marks": []}
     answer = call("ps")
     assert (answer.code, answer.out) == (0, "")
     assert "no jobs" in answer.err
@@ -163,3 +169,90 @@ def test_a_journal_with_a_broken_record_is_a_sentence(
     answer = call("ps", "--all")
     assert answer.code == 1
     assert answer.err.startswith("error: ")
+
+
+# ----- journals of other versions
+
+
+def copied(over: Gridloom, directory: Path, *changes: str) -> Path:
+    """Return a copy of a state directory whose journal these statements changed."""
+    directory.mkdir()
+    with sqlite3.connect(over.home / "journal.sqlite") as source:
+        with sqlite3.connect(directory / "journal.sqlite") as target:
+            source.backup(target)
+        target.close()
+    source.close()
+    changed = sqlite3.connect(directory / "journal.sqlite")
+    for change in changes:
+        changed.execute(change)
+    changed.commit()
+    changed.close()
+    return directory
+
+
+OF_BEFORE = """update records set body = replace(body, '"rules":2', '"rules":1')"""
+
+
+def test_who_stops_leaves_a_snapshot(over: Gridloom) -> None:
+    journal = SqlJournal(over.home / "journal.sqlite")
+    taken = journal.snapshot()
+    assert taken is not None
+    assert (taken.seq, taken.rules) == (journal.last_seq(), RULES)
+
+
+def test_another_version_goes_on_from_the_snapshot_that_was_left(
+    over: Gridloom, call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert RULES == 2, "the statement that changes the journal names it"
+    home = copied(over, tmp_path / "copy", OF_BEFORE, "update snapshot_rules set rules = 1")
+    monkeypatch.setenv("GRIDLOOM_HOME", str(home))
+    assert {job["state"] for job in call("ps", "-a", "--json").json()["jobs"]} == {
+        "succeeded",
+        "failed",
+    }
+    answer = call("doctor", "--json")
+    journal = next(c for c in answer.json()["checks"] if c["check"] == "journal")
+    count = SqlJournal(home / "journal.sqlite").last_seq()
+    assert (answer.code, journal["state"]) == (0, "ok")
+    assert f"{count} records, {count} of them by the rules of another version" in journal["found"]
+    plane = Plane(settings.read())
+    assert plane.try_to_lead()
+    plane.end()
+    taken = plane.journal.snapshot()
+    assert taken is not None
+    assert (taken.seq, taken.rules) == (count, RULES)
+
+
+@pytest.mark.parametrize("verb", ["ps", "status good", "submit JOB", "run -y JOB", "control"])
+def test_what_another_version_decided_after_its_snapshot_is_a_sentence(
+    over: Gridloom, call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, verb: str
+) -> None:
+    home = copied(over, tmp_path / "copy", OF_BEFORE, "delete from snapshots")
+    monkeypatch.setenv("GRIDLOOM_HOME", str(home))
+    words = verb.replace("JOB", Gridloom(home, tmp_path / "files").job("exit 0")).split()
+    answer = call(*words)
+    assert (answer.code, answer.out.count("\n") <= 12) == (1, True)
+    assert answer.err.startswith(
+        "error: record 1 of the journal was decided by an older version of gridloom"
+    )
+    assert "set GRIDLOOM_HOME to another directory" in answer.err
+    assert SqlJournal(home / "journal.sqlite").letters() == []
+    assert not Leadership(home / "control.lock").taken()
+    assert not [*(home / "runs").glob("*")]
+
+
+def test_a_snapshot_that_cannot_be_left_does_not_spoil_the_end(
+    over: Gridloom, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    home = copied(over, tmp_path / "copy", "delete from snapshots")
+    monkeypatch.setenv("GRIDLOOM_HOME", str(home))
+    plane = Plane(settings.read())
+    assert plane.try_to_lead()
+
+    def full(_: object) -> None:
+        raise SiteError("the disk is full")
+
+    monkeypatch.setattr(plane.journal, "leave", full)
+    plane.end()
+    assert not plane.leads
+    assert not plane.led()

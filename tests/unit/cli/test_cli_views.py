@@ -11,12 +11,12 @@ Call = Callable[..., Answer]
 JOB_KEYS = {
     *("job", "name", "state", "reason", "priority", "submitted_s", "attempt", "sites"),
     *("accelerator", "step", "steps", "loss", "tokens_per_s", "eta_s", "checkpoint_step"),
-    *("run_s", "cost"),
+    *("run_s", "cost", "queue", "user"),
 }
 SUMMARY_KEYS = {
     *("job", "name", "state", "reason", "attempts", "steps", "steps_repeated", "run_dir"),
     *("checkpoint_step", "loss", "bits_per_byte", "bigram_bits_per_byte", "tokens_per_s", "sites"),
-    *("step_s", "bytes", "memory_bytes_per_rank", "run_s", "cost", "energy_wh"),
+    *("evictions", "step_s", "bytes", "memory_bytes_per_rank", "run_s", "cost", "energy_wh"),
 }
 
 
@@ -171,7 +171,7 @@ def test_the_grid_is_shown(
         monkeypatch.setenv("GRIDLOOM_GRID", str(path))
     words = ["grid", "show", *(["--grid", str(path)] if source == "flag" else [])]
     out, found = call(*words).out, call(*words, "--json").json()
-    assert found.keys() == {"source", "grid"}
+    assert found.keys() == {"source", "grid", "bookings"}
     if source == "machine":
         assert [site["name"] for site in found["grid"]["sites"]] == ["local"]
         assert "this machine, as discovered" in out

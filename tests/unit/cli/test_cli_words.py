@@ -21,6 +21,7 @@ VERBS = [
     "stop",
     "resume",
     "cancel",
+    "node",
     "grid",
     "plan",
     "schema",

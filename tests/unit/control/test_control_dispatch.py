@@ -110,6 +110,35 @@ def test_every_action_is_carried_out_in_order_and_once(tmp_path: Path) -> None:
     assert desk.journal.outbox() == []
 
 
+def test_many_jobs_that_are_over_at_once_do_not_keep_a_lease_waiting(tmp_path: Path) -> None:
+    closed: list[str] = []
+
+    def close(one: Job, _inventory: Inventory | None) -> None:
+        if one.job_id.startswith("bad"):
+            raise OSError(13, "Permission denied", "/runs")
+        closed.append(one.job_id)
+
+    desk = Desk(tmp_path, close=close)
+    bad, good = [f"bad-{n}" for n in range(20)], [f"good-{n}" for n in range(40)]
+    for job_id in (*bad, *good):
+        desk.state.jobs[job_id] = msgspec.structs.replace(job(), job_id=job_id)
+    who = {"job_id": "job-1", "attempt": 1, "epoch": 7, "domain": "south/s1"}
+    desk.put(
+        *(CloseJob(job_id=job_id, state=JobState.FAILED) for job_id in (*bad, *good)),
+        RenewLease(**who, lease_until_s=1012.0),  # type: ignore[arg-type]
+    )
+    found: list[int] = []
+    while not found or desk.dispatch.left:
+        desk.dispatch.run(desk.state)
+        found.append(len(closed))
+        assert desk.driver.calls == [("renew", "south/s1", 1012.0)], "at once, and once"
+    assert found == [16, 32, 40]
+    assert closed == good
+    left = [action for _, action in desk.journal.outbox()]
+    assert [one.job_id for one in left if isinstance(one, CloseJob)] == bad, "told, for the next"
+    assert len(desk.dispatch.troubles) == 20
+
+
 def test_the_port_is_asked_of_rank_0s_site_and_remembered_over_redelivery(tmp_path: Path) -> None:
     desk = Desk(tmp_path)
     desk.put(start())

@@ -107,6 +107,10 @@ def test_the_report_is_well_formed_and_needs_nothing_else() -> None:
     assert read.seen.count("svg") == 3
 
 
+def test_the_summary_tells_how_often_others_needed_the_devices() -> None:
+    assert summary(job(JobState.QUEUED, [], evictions=2), [], {}, GRID)["evictions"] == 2
+
+
 def test_the_summary_counts_steps_done_twice_and_places_ranks() -> None:
     facts = finished()
     assert (facts["steps"], facts["steps_repeated"]) == (4, 1)
@@ -136,6 +140,9 @@ def test_a_job_without_anything_yet_has_a_summary_and_a_report(state: JobState) 
     [
         ({}, "state", "succeeded"),
         ({"state": "failed"}, "state", "failed: rank 0 exited <1>"),
+        ({"evictions": 1}, "attempts", "2; evicted once"),
+        ({"evictions": 3}, "attempts", "2; evicted 3 times"),
+        ({}, "attempts", "2"),
         ({}, "training steps", "4, 1 of them done twice after a failure"),
         ({"steps_repeated": 0}, "training steps", "4"),
         ({}, "held-out text", "2.500 bits per byte (a byte-bigram model: 3.900)"),

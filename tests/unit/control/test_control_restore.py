@@ -17,7 +17,7 @@ from gridloom.control.loop import ControlLoop
 from gridloom.control.restore import catch_up, repeat, replayed, restore
 from gridloom.core.machine import RULES, Machine
 from gridloom.model.action import CloseJob
-from gridloom.model.event import AnyEvent, InventoryChanged, JobSubmitted
+from gridloom.model.event import AnyEvent, CancelRequested, InventoryChanged, JobSubmitted
 from gridloom.model.life import JobState
 from gridloom.ports.journal import Record, Snapshot
 
@@ -109,6 +109,20 @@ def test_a_loop_is_idle_when_all_is_over_and_nobody_has_written(tmp_path: Path) 
     assert not loop.idle()
     assert loop.beat()
     assert loop.troubles == []
+
+
+def test_a_loop_goes_on_to_close_jobs_that_are_over_at_once(tmp_path: Path) -> None:
+    """It is not idle before, and needs no fact to go on."""
+    journal = MemoryJournal()
+    stage = Stage(journal, tmp_path, World(FakeClock()))
+    names = [f"j-{number:02}" for number in range(40)]
+    stage.submit(*names)
+    for name in names:
+        journal.post([CancelRequested(job_id=name)])
+    stage.run(60)
+    assert sorted(stage.closed) == names
+    assert journal.outbox() == []
+    stage.check_end()
 
 
 # ----- other rules than ours

@@ -166,3 +166,10 @@ def test_periods_are_counted_from_the_epoch() -> None:
     assert period_start_s(QUEUE, 25 * DAY_S) == 20 * DAY_S
     assert next_period_s(QUEUE, 25 * DAY_S) == 30 * DAY_S
     assert next_period_s(QUEUE, 30 * DAY_S) == 40 * DAY_S
+
+
+def test_a_period_begins_when_the_one_before_it_ends_even_rounded() -> None:
+    queue = replace(QUEUE, period_s=0.1)
+    end_s = next_period_s(queue, 0.45)
+    assert end_s // 0.1 * 0.1 < end_s  # so that dividing alone would stay in the old one
+    assert period_start_s(queue, end_s) == end_s < next_period_s(queue, end_s)

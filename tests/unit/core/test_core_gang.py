@@ -288,6 +288,23 @@ def test_levels_that_a_site_has_not_are_not_broken_open() -> None:
     assert spot.cost == 1.0
 
 
+def test_a_gang_over_several_racks_breaks_those_that_it_uses_in_part() -> None:
+    a = site("a", "r0/4", "r1/4", "r2/4", levels="rack")
+    ground = Ground(grid(a), Weights(fragmentation=1.0))
+    for ranks, cost in ((12, 0.0), (10, 2.0), (8, 1.0), (4, 1.0), (2, 2.0)):
+        spot = ground.spot(shape(ranks))
+        assert spot is not None
+        assert spot.cost == cost, ranks
+
+
+def test_a_level_that_would_do_if_it_were_free_is_passed_over() -> None:
+    ground = Ground(grid(site("a", "4", "4")), NO_FRAGMENTS)
+    for name in ("a/n0", "a/n1"):
+        ground.run(shape(1), nodes=(name,))
+    assert ground.where(shape(3)) == "a/n0:3"
+    assert ground.where(shape(4)) == "a/n0:3 a/n1:1"
+
+
 # --- parts
 
 

@@ -85,7 +85,7 @@ def test_a_shape_knows_which_of_its_options_could_ever_be_placed() -> None:
 
 
 def test_jobs_that_ask_alike_share_a_shape() -> None:
-    some = index()
+    some = index(inventory=grid(site("a", "4"), site("b", "4", queues=("x",))))
     alike = spec(shape(2), labels={"b": "2", "a": "1"})
     assert some.shape(alike) is some.shape(spec(shape(2), labels={"a": "1", "b": "2"}, priority=9))
     others: list[dict[str, Any]] = [
@@ -103,10 +103,15 @@ def test_jobs_that_ask_alike_share_a_shape() -> None:
     assert len(shapes | {id(some.shape(alike)), id(some.shape(spec(shape(3))))}) == len(others) + 2
 
 
+def test_where_no_site_is_closed_the_queue_is_no_part_of_a_shape() -> None:
+    some = index()
+    assert some.shape(spec(shape(2), queue="x")) is some.shape(spec(shape(2)))
+
+
 def bucket(*jobs: Job) -> Bucket:
     made = Bucket("", Shape(spec(shape(1), shape(2, step_s=1.0)), Tree(GRID)))
     for one in jobs:
-        made.push(key(one, Policy()), one)
+        made.push(key(one, Policy(), 0.0), one)
     return made
 
 
@@ -132,7 +137,7 @@ def test_the_first_behind_another_that_is_short_enough() -> None:
         for name, duration_s in (("a", 50.0), ("b", 5.0), ("c", 9.0), ("d", 0.0))
     ]
     some = bucket(*jobs)
-    keys = {one.job_id: key(one, Policy()) for one in jobs}
+    keys = {one.job_id: key(one, Policy(), 0.0) for one in jobs}
     found = some.shorter(keys["a"], 9.0)
     assert found == (keys["b"], jobs[1])
     assert some.shorter(keys["b"], 9.0) == (keys["c"], jobs[2])
@@ -146,8 +151,8 @@ def test_the_first_behind_another_that_is_short_enough() -> None:
 def test_a_job_none_of_whose_shapes_is_possible_may_run_for_ever() -> None:
     made = Bucket("", Shape(spec(shape(99)), Tree(GRID)))
     one = job("a", forecast=Forecast(duration_s=1.0))
-    made.push(key(one, Policy()), one)
-    assert made.shorter((-9.0, 0.0, 0.0, ""), 1e12) is None
+    made.push(key(one, Policy(), 0.0), one)
+    assert made.shorter((-9.0, 0.0, 0.0, "", ""), 1e12) is None
 
 
 # --- built from a state
@@ -422,3 +427,30 @@ def test_a_change_of_the_inventory_derives_all_anew() -> None:
     found = some.bucket(two)
     assert found is not None
     assert found.shape.possible == ()
+
+
+def test_jobs_that_cannot_keep_their_deadline_any_more_go_behind() -> None:
+    jobs = [
+        job("a", deadline_s=50.0, forecast=Forecast(duration_s=20.0)),
+        job("b", deadline_s=60.0, forecast=Forecast(duration_s=20.0)),
+        job("c", not_before_s=99.0, deadline_s=1.0),
+    ]
+    some = index(*jobs, inventory=grid(site("a", "2"), policy=Policy(order="deadline")))
+    assert waiting(some) == {"": ["a", "b"]}
+    assert 30.0 < some.next_again_s(0.0) < 31.0  # the first must start until then
+    some.state.now_s = 35.0
+    some.reorder()
+    assert waiting(some) == waiting(Index(some.state)) == {"": ["b", "a"]}
+    plain = index(*jobs[:2])
+    plain.state.now_s = 35.0
+    plain.reorder()
+    assert waiting(plain) == {"": ["a", "b"]}
+
+
+def test_a_promise_that_is_due_is_looked_at_anew() -> None:
+    some = index()
+    some.promises.due_s = 5.0
+    some.dirty = False
+    assert some.next_again_s(4.0) == 5.0
+    assert some.next_again_s(5.0) == math.inf
+    assert some.dirty

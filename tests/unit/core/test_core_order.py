@@ -22,8 +22,8 @@ def job(job_id: str = "j", state: JobState = JobState.QUEUED, **more: Any) -> Jo
     return Job(job_id=job_id, spec=asked, state=state, **settings)
 
 
-def sorted_by(policy: Policy, *jobs: Job) -> str:
-    return " ".join(one.job_id for one in sorted(jobs, key=lambda one: order.key(one, policy)))
+def sorted_by(policy: Policy, *jobs: Job, now: float = 0.0) -> str:
+    return " ".join(one.job_id for one in sorted(jobs, key=lambda one: order.key(one, policy, now)))
 
 
 def test_the_order_is_total() -> None:
@@ -58,11 +58,15 @@ def test_jobs_are_told_apart_by_what_they_do() -> None:
         ("attained", {"device_s": 10.0}, 1.0),
         ("attained", {"device_s": 50.0}, 2.0),
         ("deadline", {"deadline_s": 7.0}, 7.0),
+        ("deadline", {"deadline_s": 7.0, "duration_s": 2.0}, 7.0),
+        ("deadline", {"deadline_s": 7.0, "duration_s": 3.0}, math.inf),  # it is lost anyway
+        ("deadline", {"deadline_s": 7.0, "duration_s": 3.0, "kept_s": 2.0}, 7.0),
         ("deadline", {}, math.inf),
     ],
 )
 def test_what_jobs_are_ordered_by(name: Any, more: dict[str, Any], want: float) -> None:
-    assert order.value(job(**more), Policy(order=name, attained_steps_s=(10.0, 40.0))) == want
+    policy = Policy(order=name, attained_steps_s=(10.0, 40.0))
+    assert order.value(job(**more), policy, 5.0) == want
 
 
 def test_priority_comes_before_the_policys_order_and_that_before_submission() -> None:
@@ -81,4 +85,15 @@ def test_a_job_gains_on_those_that_are_submitted_an_hour_later() -> None:
     early = job("early", submitted_s=0.0)
     assert sorted_by(Policy(ageing_per_hour=0.4), early, late) == "late early"
     assert sorted_by(Policy(ageing_per_hour=0.6), early, late) == "early late"
-    assert order.key(late, Policy(ageing_per_hour=0.6))[0] == pytest.approx(0.2)
+    assert order.key(late, Policy(ageing_per_hour=0.6), 0.0)[0] == pytest.approx(0.2)
+
+
+def test_of_jobs_that_are_alike_the_numbers_in_their_ids_decide_by_size() -> None:
+    jobs = [job(name) for name in ("a_10", "a_9", "b_1", "a_09")]
+    assert sorted_by(Policy(), *jobs) == "a_09 a_9 a_10 b_1"
+
+
+def test_when_a_job_must_start_to_keep_its_deadline() -> None:
+    assert order.latest_start_margin_s(job(duration_s=9.0, kept_s=5.0)) == 4.0
+    assert order.latest_start_margin_s(job()) == 0.0
+    assert not order.keeps_deadline(job(), 0.0)

@@ -19,6 +19,7 @@ from gridloom.model.spec import Option
         ([2, 2], 2, [(0, 2)]),  # the first among equals
         ([0, 2, 0, 3], 1, [(1, 1)]),
         ([5, 5, 5], 11, [(0, 5), (1, 5), (2, 1)]),
+        ([], 0, []),
     ],
 )
 def test_places_are_picked(rooms: list[int], count: int, want: list[tuple[int, int]]) -> None:

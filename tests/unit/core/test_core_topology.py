@@ -135,3 +135,9 @@ def test_an_empty_grid_has_nothing() -> None:
     assert (tree.node_level, tree.unit_level) == (1, 1)
     assert tree.totals == {}
     assert [tree.count(level) for level in range(2)] == [0, 0]
+
+
+def test_the_units_of_a_node_by_name() -> None:
+    tree = Tree(grid(site("a", "1", "4:2")))
+    assert list(tree.units_of("a/n1")) == [1, 2]
+    assert list(tree.units_of("a/n9")) == []

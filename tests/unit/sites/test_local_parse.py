@@ -1,9 +1,11 @@
 """Reports to facts, and orders to files: the pure halves of the local driver."""
 
+import os
 from pathlib import PurePosixPath
 from types import SimpleNamespace
 from typing import Any
 
+import psutil
 import pytest
 
 from gridloom.base.codec import encode
@@ -144,6 +146,10 @@ def test_accelerators_are_nodes_by_their_kind(
     (site,) = discover().sites
     assert [(node.accelerator, node.count, node.memory_bytes) for node in site.nodes] == nodes
     assert not nvml.is_open
+    host = psutil.virtual_memory().total // 2**30
+    for amount, most in (("cpus", len(os.sched_getaffinity(0))), ("memory_gib", host)):
+        shares = [node.resources[amount] for node in site.nodes]
+        assert most - len(shares) < sum(shares) <= most, "kinds of devices share one host"
 
 
 def test_without_accelerators_there_are_slots_of_the_processor(
@@ -152,3 +158,5 @@ def test_without_accelerators_there_are_slots_of_the_processor(
     monkeypatch.setattr(inventory, "pynvml", Nvml())
     (node,) = discover().sites[0].nodes
     assert (node.name, node.accelerator) == ("local", CPU)
+    assert node.resources["cpus"] == node.count
+    assert node.resources["memory_gib"] == psutil.virtual_memory().total // 2**30

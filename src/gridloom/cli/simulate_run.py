@@ -19,6 +19,7 @@ from gridloom.cli.simulate_progress import Bar, Stop
 from gridloom.cli.simulate_setup import Setup
 from gridloom.core.explain import ever_fits
 from gridloom.core.machine import Machine
+from gridloom.core.state import live_tasks
 from gridloom.model.action import CloseJob
 from gridloom.model.event import BookingMade
 from gridloom.model.life import OVER
@@ -26,6 +27,7 @@ from gridloom.model.policy import Policy
 from gridloom.ports.journal import Record
 from gridloom.sim.gauges import scatter
 from gridloom.sim.law_watch import law_watch
+from gridloom.sim.record import Span
 from gridloom.sim.report import Circumstances, Summary, summarise
 from gridloom.sim.report_page import Section, section_of
 from gridloom.sim.simulation import Simulation
@@ -167,7 +169,22 @@ class Run:
             inventory=self._inventory,
             faults=self._faults,
             told=self._waits.told,
+            running=list(self._running()),
         )
+
+    def _running(self) -> Iterator[Span]:
+        """Yield where attempts are that had not ended when the run did."""
+        for job in self._sim.machine.state.jobs.values():
+            if job.attempt is None:
+                continue
+            for task in live_tasks(job.attempt):
+                yield Span(
+                    job_id=job.job_id,
+                    domain=task.placement.domain,
+                    devices=len(task.placement.devices),
+                    start_s=job.attempt.started_s,
+                    end_s=self._sim.now_s,
+                )
 
     def _learner(self) -> Forecasts | None:
         return self._plan.outlook.learner(self._policy, self._seed, lambda: self._sim.now_s)

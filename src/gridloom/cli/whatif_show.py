@@ -1,7 +1,7 @@
 """`whatif`: the same futures as `eta`, with one thing changed at a time."""
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -19,7 +19,9 @@ from gridloom.cli.lookup import open_plane
 from gridloom.cli.marks import find_domain
 from gridloom.cli.output import console, emit, say, table
 from gridloom.cli.prepare import Prepared, prepare
+from gridloom.cli.settings import Settings
 from gridloom.cli.wiring import Plane
+from gridloom.control.rundir import GRID_FILE
 from gridloom.core.state import State
 from gridloom.model.event import AnyEvent, InventoryChanged, JobSubmitted, NodeMarked
 from gridloom.model.inventory import Inventory, Node
@@ -60,10 +62,15 @@ class Scene:
     inventory: Inventory
     runs: int
 
-    def look(self, asked: Sequence[str], facts: Sequence[AnyEvent]) -> dict[str, Outlook]:
-        """Return what becomes of jobs after some facts."""
-        facts = (*self.live.pending, *facts)
-        futures = Futures(runs=self.runs, durations=self.live.durations, facts=facts)
+    def look(
+        self, asked: Sequence[str], facts: Sequence[AnyEvent], durations: Mapping[str, float]
+    ) -> dict[str, Outlook]:
+        """Return what becomes of jobs after some facts, with what else is known of durations."""
+        futures = Futures(
+            runs=self.runs,
+            durations={**self.live.durations, **durations},
+            facts=(*self.live.pending, *facts),
+        )
         return outlooks(self.state, asked, self.live.now_s, futures)
 
 
@@ -77,9 +84,10 @@ def show_whatif(path: Path | None, changes: Changes, *, as_json: bool) -> int:
     if path is None:
         return _show_jobs(changes, as_json=as_json)
     found = usable(settings.read())
-    prepared = with_known_dependencies(prepare(path, changes.grid, found, SystemIds()), found)
-    plane = Plane(found) if found.journal.exists() else None
-    scene = _scene(plane, changes, prepared)
+    now = live(Plane(found) if found.journal.exists() else None)
+    grid = changes.grid or _grid_of(now, found)
+    prepared = with_known_dependencies(prepare(path, grid, found, SystemIds()), found)
+    scene = _scene(now, changes, prepared)
     job = Job(job_id=prepared.job_id, spec=prepared.spec, submitted_s=scene.live.now_s)
     rows = _tried(scene, job, changes)
     unknown = scene.live.unknown(job)
@@ -110,8 +118,16 @@ def _tried(scene: Scene, job: Job, changes: Changes) -> list[tuple[str, Outlook]
     with futures_bar("changes") as told:
         for place, (name, facts) in enumerate(variants):
             told(place, len(variants))
-            rows.append((name, scene.look([job.job_id], facts)[job.job_id]))
+            durations = {job.job_id: duration_s * _longer(job, facts)}
+            rows.append((name, scene.look([job.job_id], facts, durations)[job.job_id]))
     return rows
+
+
+def _longer(job: Job, facts: Sequence[AnyEvent]) -> float:
+    """Return by how much longer the job takes as it is handed in there: by its ranks."""
+    ranks = job.spec.options[0].plan.world_size
+    specs = [fact.spec for fact in facts if isinstance(fact, JobSubmitted)]
+    return ranks / specs[-1].options[0].plan.world_size if specs else 1.0
 
 
 def _variants(
@@ -195,13 +211,18 @@ def _fresh(nodes: Sequence[Node], number: int) -> str:
     return next(name for name in names if name not in taken)
 
 
-def _scene(plane: Plane | None, changes: Changes, prepared: Prepared | None) -> Scene:
+def _grid_of(now: Live, found: Settings) -> Path | None:
+    """Return the grid file of the jobs under way, which a job without a word on it is for."""
+    paths = (found.runs / job.job_id / GRID_FILE for job in now.under_way())
+    return next((path for path in paths if path.is_file()), None)
+
+
+def _scene(now: Live, changes: Changes, prepared: Prepared | None) -> Scene:
     """Return the live state; on an idle grid that of the job's.
 
     Raises:
         InputError: Jobs are under way on another grid than the job's, or there is no grid.
     """
-    now = live(plane)
     state, inventory, busy = now.state, now.inventory, now.under_way()
     if prepared is not None and inventory != prepared.grid.inventory:
         if busy and changes.grid is not None:
@@ -225,11 +246,11 @@ def _show_jobs(changes: Changes, *, as_json: bool) -> int:
     """Print what draining and adding nodes would change for the jobs that there are."""
     if not (changes.drain or changes.add):
         raise InputError("name a job file, or what to change: --drain NODE, --add SITE=N")
-    scene = _scene(open_plane(), changes, None)
+    scene = _scene(live(open_plane()), changes, None)
     asked = list(_asked(scene, changes))
     now_s, jobs = scene.live.now_s, scene.live.under_way()
     ids = [job.job_id for job in jobs]
-    before, after = scene.look(ids, ()), scene.look(ids, [fact for _, fact in asked])
+    before, after = scene.look(ids, (), {}), scene.look(ids, [fact for _, fact in asked], {})
     if as_json:
         listed = [
             {"job": i, "before": outlook_json(before[i]), "after": outlook_json(after[i])}

@@ -118,7 +118,8 @@ class Schedule:
         while self._compress(profile, seats, all_of_them=loose):
             loose = True
         kept.settled, kept.rules = profile, rules
-        kept.due_s = self._due_s(seats)
+        due_s = self._due_s(seats)
+        self.index.state.promises_due_s = due_s if due_s < math.inf else 0.0
         for gone in kept.promised.keys() - {seat.job.job_id for seat in seats}:
             del kept.promised[gone]
         return seats, sum(seat.job.promised is None for seat in seats) < waited

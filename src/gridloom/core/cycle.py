@@ -2,7 +2,7 @@
 
 import math
 
-from gridloom.core import calendar, preempt, progress, rearrange
+from gridloom.core import calendar, order, preempt, progress, rearrange
 from gridloom.core.capacity import Holding
 from gridloom.core.conservative import Schedule
 from gridloom.core.gang import Spot
@@ -69,13 +69,12 @@ def _as_promised(turn: Turn, evicting: preempt.Search) -> None:
 def _start_reserved(turn: Turn) -> None:
     """Start the jobs all of whose reserved places are free now, as they were promised."""
     index = turn.index
-    for job_id in list(index.capacity.keepers()):
-        job = turn.state.jobs[job_id]
-        bucket = index.bucket(job)
-        if bucket is None or job.reservation is None:
+    keepers = [turn.state.jobs[job_id] for job_id in index.capacity.keepers()]
+    for job in order.in_order(keepers):
+        if index.bucket(job) is None or job.reservation is None:
             continue
         option = job.reservation.option
-        if index.ledger.shortage(job.spec.queue, option.accelerator, option.devices):
+        if index.shortage(job, option.accelerator, option.devices):
             continue
         placed = index.capacity.place_kept(job.reservation, index.ranker.prices)
         if placed is not None and not calendar.runs_into_booking(turn, job, job.reservation):

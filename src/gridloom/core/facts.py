@@ -65,6 +65,7 @@ def _inventory(turn: Turn, event: InventoryChanged) -> None:
             job.promised = None
     turn.state.inventory = event.inventory
     turn.index.rebuild()
+    turn.index.dirty = True
     if first:
         for job in queued(turn.state.jobs.values()):
             _admit(turn, job)
@@ -125,6 +126,7 @@ def _resume(turn: Turn, job: Job) -> None:
     if job.state in {JobState.STOPPED, JobState.FAILED}:
         job.restarts, job.not_before_s = 0, turn.now
         reconcile.close_job(turn, job, JobState.QUEUED, None)
+        turn.index.unmeet(job)  # those that were to start after its end wait for it again
         _admit(turn, job)
     elif job.wanted == "stop":  # the stop is under way: it ends, and then the job goes on
         job.wanted, job.wanted_reason = "resume", None

@@ -19,6 +19,7 @@ from gridloom.core.gang import Finder, Spot, predicted_step_s
 from gridloom.core.ledger import Ledger
 from gridloom.core.profile import Kept
 from gridloom.core.rank import Ranker, best_step_s
+from gridloom.core.shortage import Shortage
 from gridloom.core.state import State
 from gridloom.core.topology import Tree
 from gridloom.model.inventory import Inventory
@@ -47,9 +48,7 @@ class Shape:
         self.spec = spec
         self.demands = tuple(Demand(spec, option, tree) for option in spec.options)
         self.possible = tuple(
-            demand
-            for demand in self.demands
-            if Finder(demand, None, tree.unit_devices).fits()
+            demand for demand in self.demands if Finder(demand, None, tree.unit_devices).fits()
         )
         self.eligible = np.zeros(len(tree.unit_devices), np.bool_)
         for demand in self.possible:
@@ -148,19 +147,18 @@ class Index:
         promises: What promises are made from, where they are kept.
         changes: How often who holds what has changed.
         looks: How often something had to be looked at again.
-        dirty: Whether a cycle could change anything.
     """
 
     def __init__(self, state: State) -> None:
         self.state = state
         self.changes = self.looks = 0
         self._due: list[tuple[float, str]] = []
-        self._again: list[float] = []
-        self._again_at: set[float] = set()
+        self._again_at: set[float] = set(state.again)
         self.rebuild()
 
     def rebuild(self) -> None:
-        """Derive everything anew."""
+        """Derive everything anew; whether a cycle is due stays as it was."""
+        dirty = self.dirty
         inventory = self.state.inventory or _NOTHING
         self.policy: Policy = inventory.policy
         self.tree = Tree(inventory)
@@ -180,6 +178,7 @@ class Index:
         self._shapes: dict[tuple[object, ...], Shape] = {}
         self._bucket_of: dict[str, Bucket] = {}
         self._followers: dict[str, list[str]] = {}
+        self._charged: dict[str, tuple[str, int]] = {}
         self.reopen()
         self.suspect()
         jobs = self.state.jobs.values()
@@ -191,7 +190,16 @@ class Index:
             self.enqueue(job)
         for job in order.in_order(job for job in jobs if job.reservation or job.spares):
             self.keep(job)
-        self.dirty = True
+        self.dirty = dirty
+
+    @property
+    def dirty(self) -> bool:
+        """Whether a cycle could change anything."""
+        return not self.state.settled
+
+    @dirty.setter
+    def dirty(self, dirty: bool) -> None:
+        self.state.settled = not dirty
 
     def reprice(self) -> None:
         """Take the signals of the moment."""
@@ -279,6 +287,13 @@ class Index:
         names = self._followers.get(job.job_id, ())
         return [self.state.jobs[name] for name in names if name in self.state.jobs]
 
+    def unmeet(self, job: Job) -> None:
+        """Let jobs that were to start after this one's end wait again, as it goes on."""
+        for waiting in order.queued(self.state.jobs.values()):
+            if any(need.job_id == job.job_id for need in waiting.spec.after):
+                self._dequeue(waiting)
+                self.enqueue(waiting)
+
     def reorder(self) -> None:
         """Put jobs behind that cannot keep their deadlines any more."""
         if self.policy.order != "deadline":
@@ -338,8 +353,28 @@ class Index:
         units = sorted(kept)
         devices = [kept[unit] for unit in units]
         self.capacity.keep(job.job_id, np.array(units, np.int64), np.array(devices, np.int64))
+        self._charge(job)
         self.watch(job)
         self.dirty = True
+
+    def shortage(self, job: Job, kind: str, devices: int) -> Shortage | None:
+        """Return what the job's queue lacks for it beside what is reserved for the job itself."""
+        own = self._charged.get(job.job_id)
+        if own is None:
+            return self.ledger.shortage(job.spec.queue, kind, devices)
+        self.ledger.give_back(job.spec.queue, *own)
+        short = self.ledger.shortage(job.spec.queue, kind, devices)
+        self.ledger.take(job.spec.queue, *own)
+        return short
+
+    def _charge(self, job: Job) -> None:
+        """Count what is reserved for a job as its queue's: nobody else may start on that quota."""
+        if (before := self._charged.pop(job.job_id, None)) is not None:
+            self.ledger.give_back(job.spec.queue, *before)
+        if job.reservation is not None:
+            option = job.reservation.option
+            self._charged[job.job_id] = option.accelerator, option.devices
+            self.ledger.take(job.spec.queue, option.accelerator, option.devices)
 
     def reserve(self, job: Job, places: Placement, until_s: float) -> None:
         """Reserve places for a job."""
@@ -360,6 +395,7 @@ class Index:
 
     def _keep_rest(self, job: Job) -> None:
         self.capacity.release(job.job_id)
+        self._charge(job)
         if job.spares or job.reservation is not None:
             self.keep(job)
         self.dirty = True
@@ -377,19 +413,20 @@ class Index:
         """Let the next cycle after that time look at everything anew."""
         if at_s not in self._again_at:
             self._again_at.add(at_s)
-            heapq.heappush(self._again, at_s)
+            heapq.heappush(self.state.again, at_s)
 
     def next_again_s(self, now: float) -> float:
         """Return the first such time after now; those that have come make the index dirty."""
-        while self._again and self._again[0] <= now:
-            self._again_at.discard(heapq.heappop(self._again))
+        while self.state.again and self.state.again[0] <= now:
+            self._again_at.discard(heapq.heappop(self.state.again))
             self.looks += 1
             self.dirty = True
-        if self.promises.due_s <= now:
-            self.promises.due_s = math.inf
+        if 0 < self.state.promises_due_s <= now:
+            self.state.promises_due_s = 0.0
             self.looks += 1
             self.dirty = True
-        return min(self._again[0] if self._again else math.inf, self.promises.due_s)
+        again = self.state.again
+        return min(again[0] if again else math.inf, self.state.promises_due_s or math.inf)
 
     def due(self) -> list[tuple[float, str]]:
         """Return the heap of the times at which jobs are to be looked at; too early is allowed."""

@@ -4,7 +4,6 @@ from collections.abc import Iterator, Sequence
 from enum import Enum
 
 import msgspec
-import numpy as np
 
 from gridloom.core import order, progress, reconcile
 from gridloom.core.capacity import Holding
@@ -261,7 +260,7 @@ class Search:
             rooms = []
             for site, (must, _) in demand.gang.items():
                 for chain in demand.chains[site][-1:]:
-                    blocks = trial.finder().blocks(chain)
+                    blocks = trial.emptied.blocks(chain)
                     first, end = tree.within(must, 0, site)
                     need = demand.ranks // blocks.sizes[must]
                     counts = blocks.counts[must]
@@ -276,12 +275,24 @@ class Search:
 
 
 class _Trial:
-    """Victims given back one by one, and all of it undone in the end."""
+    """Victims given back one by one, and all of it undone in the end.
+
+    Attributes:
+        emptied: A finder in the state in which all who may go are gone, after ``all_of``.
+    """
 
     def __init__(self, search: Search, job: Job, demand: Demand) -> None:
         self._search, self._job, self._demand = search, job, demand
         self._released: dict[str, Job] = {}
         self._grown = search.index.capacity.grown
+        self._leaving = [
+            other
+            for other in map(search.index.state.jobs.__getitem__, search.index.holdings)
+            if other.wanted == "evict"
+        ]
+        for other in self._leaving:  # who was told to go for somebody is as good as gone
+            self._give_back(other)
+        self.emptied = self.finder()
 
     def __enter__(self) -> "_Trial":
         return self
@@ -289,34 +300,32 @@ class _Trial:
     def __exit__(self, *_: object) -> None:
         for other in list(self._released.values()):
             self.take_back(other)
+        for other in self._leaving:
+            self._take(other)
         self._search.index.capacity.grown = self._grown  # all is as it was
 
     def release(self, other: Job) -> bool:
         """Let a job's devices be free, if it may go besides those that are released already."""
-        index = self._search.index
         if not self._search.may_go(self._job, self._demand, other):
             return False
         self._released[other.job_id] = other
-        index.capacity.give_back(self._held(other))
-        option = other.attempts[-1].placement.option
-        index.ledger.give_back(other.spec.queue, option.accelerator, option.devices)
+        self._give_back(other)
         return True
 
     def all_of(self, order: Sequence[Job]) -> bool:
         """Return whether the job fits once all who may go are gone."""
         if self._demand.bounded:
             self._only(order)
+            self.emptied = self.finder()
             return self.fits()
         gone, allowed = self._gone(order)
-        return allowed is not None and self._fits_without(gone)
+        self.emptied = self._finder_without(gone)
+        return allowed is not None and self.emptied.fits()
 
     def take_back(self, other: Job) -> None:
         """Undo that."""
-        index = self._search.index
         del self._released[other.job_id]
-        index.capacity.take(self._held(other))
-        option = other.attempts[-1].placement.option
-        index.ledger.take(other.spec.queue, option.accelerator, option.devices)
+        self._take(other)
 
     def finder(self) -> Finder:
         """Return a finder in the state of the trial."""
@@ -365,13 +374,13 @@ class _Trial:
             missing -= other.attempts[-1].placement.option.devices
             low = max(low, count + 1)
         high, stride = low, 1
-        while not self._fits_without(gone[:high]):
+        while not self._finder_without(gone[:high]).fits():
             if high == len(gone):
                 return None
             low, high, stride = high + 1, min(high + stride, len(gone)), 2 * stride
         while low < high:
             middle = (low + high) // 2
-            if self._fits_without(gone[:middle]):
+            if self._finder_without(gone[:middle]).fits():
                 high = middle
             else:
                 low = middle + 1
@@ -403,11 +412,11 @@ class _Trial:
                 ledger.take(other.spec.queue, theirs.accelerator, theirs.devices)
         return gone, allowed
 
-    def _fits_without(self, gone: Sequence[Job]) -> bool:
-        """Return whether there is a place once these have given back their devices."""
+    def _finder_without(self, gone: Sequence[Job]) -> Finder:
+        """Return a finder in the state in which these have given back their devices."""
         capacity = self._search.index.capacity
         available = capacity.once_freed(self._job.job_id, [self._held(other) for other in gone])
-        return Finder(self._demand, capacity, available).fits()
+        return Finder(self._demand, capacity, available)
 
     def pruned(self, chosen: Sequence[Job]) -> list[Job]:
         """Return those of ``chosen`` without whom the job would not fit."""
@@ -440,13 +449,25 @@ class _Trial:
         for other in wanted[kept:]:
             self.release(other)
 
+    def _give_back(self, other: Job) -> None:
+        index, option = self._search.index, other.attempts[-1].placement.option
+        index.capacity.give_back(self._held(other))
+        index.ledger.give_back(other.spec.queue, option.accelerator, option.devices)
+
+    def _take(self, other: Job) -> None:
+        index, option = self._search.index, other.attempts[-1].placement.option
+        index.capacity.take(self._held(other))
+        index.ledger.take(other.spec.queue, option.accelerator, option.devices)
+
     def _held(self, other: Job) -> Holding:
         return self._search.index.holdings[other.job_id]
 
 
 def carry_out(turn: Turn, job: Job, found: Victims) -> None:
     """Tell the victims to go, and keep what they leave for the job."""
-    grace_s = max((victim.spec.grace_s for victim in found.jobs), default=0.0)
+    holding = (turn.state.jobs[job_id] for job_id in turn.index.holdings)
+    leaving = [other for other in holding if other.wanted == "evict"]
+    grace_s = max((other.spec.grace_s for other in (*found.jobs, *leaving)), default=0.0)
     until_s = turn.now + grace_s + turn.terms.kill_margin_s + _SLACK_S
     for victim in found.jobs:
         reconcile.evict(turn, victim, found.reason)

@@ -311,7 +311,6 @@ class Kept:
         names: The host resources that the parts tell of.
         settled: The profile in which no job could start any earlier; nothing before the first.
         rules: What else that was so under.
-        due_s: When promises are to be looked at although nothing happens; infinity for never.
     """
 
     def __init__(self) -> None:
@@ -320,4 +319,3 @@ class Kept:
         self.names: tuple[str, ...] = ()
         self.settled: Profile | None = None
         self.rules: object = None
-        self.due_s = math.inf

@@ -75,12 +75,11 @@ class Pass:
             return Block(Why.BEHIND_STRICT, by)
         if job.reservation is not None and job.spec.on_loss == "wait":
             return Block(Why.HOLDING_PLACES, limit_s=math.inf)
-        grown = self.index.capacity.grown
-        if bucket.failed == grown and job.reservation is None:
-            return Block(Why.IN_USE)
-        return self._try(bucket, job, grown)
+        return self._try(bucket, job)
 
-    def _try(self, bucket: Bucket, job: Job, grown: int) -> Spot | Block:
+    def _try(self, bucket: Bucket, job: Job) -> Spot | Block:
+        grown = self.index.capacity.grown
+        known = bucket.failed == grown and job.reservation is None
         short: Shortage | None = None
         best: Spot | None = None
         block: Block | None = None
@@ -88,7 +87,7 @@ class Pass:
             if short_of := self.short(job, demand):
                 short = short or short_of
                 continue
-            found = self._place(job, demand)
+            found = self._place(job, demand, known=known)
             if isinstance(found, Block):
                 block = block if block and block.code is not Why.IN_USE else found
             elif best is None or found.cost < best.cost:
@@ -143,7 +142,7 @@ class Pass:
     def short(self, job: Job, demand: Demand) -> Shortage | None:
         """Return what the job's queue lacks for a shape; nothing if it lacks nothing."""
         option, queue = demand.option, self.index.queues.get(job.spec.queue)
-        short = self.index.ledger.shortage(job.spec.queue, option.accelerator, demand.devices)
+        short = self.index.shortage(job, option.accelerator, demand.devices)
         if short is not None or queue is None or not queue.accelerator_hours:
             return short
         run_s = progress.run_s(job, option, option.step_s)
@@ -157,12 +156,13 @@ class Pass:
             self.index.again(next_period_s(queue, self.now))
         return short
 
-    def _place(self, job: Job, demand: Demand) -> Spot | Block:
+    def _place(self, job: Job, demand: Demand, *, known: bool) -> Spot | Block:
+        """Return the best place for one shape; that there is none may be known already."""
         capacity = self.index.capacity
-        if demand.devices > capacity.total and job.job_id not in capacity.keepers():
-            return Block(Why.IN_USE)
-        available = capacity.available_to(job.job_id)
         dear = budget.too_dear(job, demand, self.index.ranker.prices)
+        if known or (demand.devices > capacity.total and job.job_id not in capacity.keepers()):
+            return Block(Why.OVER_BUDGET, limit_s=math.inf) if dear else Block(Why.IN_USE)
+        available = capacity.available_to(job.job_id)
         if dear:
             available = available.copy()
             for site in dear:
@@ -259,11 +259,12 @@ class Line:
         """
         self._index = index
         hopeful = hopeful and _may_pass(index.policy)
+        rights: dict[tuple[str, str], int] = {}
         self._by_share = index.policy.order == "share"
         self._heap: list[tuple[tuple[float, ...], Key, int, Bucket, Job]] = []
         for number, bucket in enumerate(index.buckets.values()):
             head = bucket.head()
-            if head is None or (hopeful and _is_hopeless(index, bucket, head[1])):
+            if head is None or (hopeful and _is_hopeless(index, bucket, head[1], rights)):
                 continue
             self._heap.append(self._entry(number, bucket, *head))
         heapq.heapify(self._heap)
@@ -313,8 +314,17 @@ def _may_pass(policy: Policy) -> bool:
     return policy.blocked == "skip" and not (policy.elastic or policy.defragment)
 
 
-def _is_hopeless(index: Index, bucket: Bucket, job: Job) -> bool:
-    """Return whether the first of a bucket has no place and nobody whom it could have evicted."""
+def _is_hopeless(
+    index: Index, bucket: Bucket, job: Job, rights: dict[tuple[str, str], int]
+) -> bool:
+    """Return whether the first of a bucket has no place and nobody whom it could have evicted.
+
+    Args:
+        index: The grid and who waits.
+        bucket: Where the job waits.
+        job: The first of it.
+        rights: How many devices of a kind queues have the first right to, as far as was asked.
+    """
     capacity = index.capacity
     if bucket.failed != capacity.grown and bucket.shape.least <= capacity.total:
         return False
@@ -326,11 +336,20 @@ def _is_hopeless(index: Index, bucket: Bucket, job: Job) -> bool:
     if bucket.helpless == (index.moment, job.job_id):
         return True
     rule = index.policy.preemption
-    return not (
-        rule.order
-        or (rule.reclaim and index.reclaims)
-        or (rule.priority and min(index.running_at, default=0) < job.spec.priority)
-    )
+    if rule.order or (rule.priority and min(index.running_at, default=0) < job.spec.priority):
+        return False
+    return not (rule.reclaim and index.reclaims and _is_owed(index, bucket, rights))
+
+
+def _is_owed(index: Index, bucket: Bucket, rights: dict[tuple[str, str], int]) -> bool:
+    """Return whether the queue of a bucket has the first right to what its jobs could take."""
+    for demand in bucket.shape.possible:
+        key = bucket.queue, demand.option.accelerator
+        if key not in rights:
+            rights[key] = index.ledger.owed(*key, index.tree.totals.get(key[1], 0))
+        if demand.devices <= rights[key]:
+            return True
+    return False
 
 
 def comparable(bucket: Bucket) -> bool:

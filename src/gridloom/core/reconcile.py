@@ -11,6 +11,7 @@ from gridloom.core.state import Mark, live_tasks, tasks_of
 from gridloom.core.turn import LeaseTerms, Turn
 from gridloom.model.action import CloseJob, RenewLease, StopTask
 from gridloom.model.life import HOLDING, OVER, Attempt, Job, JobState, Outcome, Task, TaskState
+from gridloom.model.quota import Queue
 from gridloom.model.reason import Reason, Why
 
 _NODES_FAULT = frozenset({Why.SUPERVISOR_LOST, Why.LEASE_LAPSED, Why.NODE_LOST, Why.REFUSED})
@@ -257,9 +258,8 @@ def _close_attempt(turn: Turn, job: Job) -> None:
 
 
 def _settle(turn: Turn, job: Job, attempt: Attempt) -> None:
-    queue = turn.index.queues.get(job.spec.queue)
-    if queue is not None and queue.accelerator_hours:
-        turn.state.allowance.settle(queue, f"{job.job_id}/{attempt.number}", turn.now)
+    queue = turn.index.queues.get(job.spec.queue) or Queue(name=job.spec.queue)
+    turn.state.allowance.settle(queue, f"{job.job_id}/{attempt.number}", turn.now)
 
 
 def _blame(turn: Turn, job: Job, attempt: Attempt) -> None:

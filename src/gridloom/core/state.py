@@ -54,6 +54,9 @@ class State(msgspec.Struct, kw_only=True, omit_defaults=True):
         bookings: By name.
         signals: Prices and carbon of the moment, where they differ from the inventory's.
         allowance: What queues have used of their accelerator-hours.
+        again: Times at which a cycle is due although nothing happens; a heap.
+        promises_due_s: The first time at which promised starts are to be looked at; 0 for never.
+        settled: Nothing has happened since the last cycle that another could answer.
     """
 
     inventory: Inventory | None = None
@@ -65,6 +68,9 @@ class State(msgspec.Struct, kw_only=True, omit_defaults=True):
     bookings: dict[str, Booking] = msgspec.field(default_factory=dict)
     signals: Signals = msgspec.field(default_factory=Signals)
     allowance: Allowance = msgspec.field(default_factory=Allowance)
+    again: list[float] = msgspec.field(default_factory=list)
+    promises_due_s: float = 0.0
+    settled: bool = False
 
 
 def tasks_of(attempt: Attempt) -> list[Task]:

@@ -9,7 +9,7 @@ import msgspec
 from gridloom.base.units import format_duration
 from gridloom.model.inventory import Inventory
 from gridloom.sim.faults import Fault
-from gridloom.sim.record import JobRow, Point, SimRecord
+from gridloom.sim.record import JobRow, Point, SimRecord, Span
 from gridloom.sim.report import SIZES, Summary, size_class
 from gridloom.sim.report_gantt import Gantt, gantt_of
 from gridloom.sim.waits import Told
@@ -70,6 +70,7 @@ def section_of(
     inventory: Inventory,
     faults: Sequence[Fault],
     told: Mapping[str, Told],
+    running: Sequence[Span] = (),
 ) -> Section:
     """Return what a page tells of a run.
 
@@ -79,6 +80,7 @@ def section_of(
         inventory: Its grid.
         faults: What went wrong in it.
         told: What the scheduler said of waiting jobs.
+        running: Stays that had not ended yet, up to the end.
     """
     points = record.curve()
     start_s = points[0].at_s if points else 0.0
@@ -95,7 +97,7 @@ def section_of(
         waited = format_duration(row.wait_s)
         return colour, f"{job_id}: {row.devices} devices{queue}, waited {waited}"
 
-    spans = record.spans()
+    spans = [*record.spans(), *running]
     waits = nlargest(_WAITS, record.jobs(), key=lambda row: (row.wait_s, row.job_id))
     return Section(
         summary=summary,

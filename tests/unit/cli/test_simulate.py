@@ -6,6 +6,7 @@ import json
 import math
 import os
 import random
+import re
 import signal
 import subprocess
 import sys
@@ -14,11 +15,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
+from tests.fakes.simulated import arrival
 from tests.unit.cli.conftest import Answer, plain, run_in_terminal
 
+from gridloom.cli.simulate_forecast import on_calendar
 from gridloom.cli.simulate_progress import Bar, stoppable
 from gridloom.sim.report_gantt import ROWS_MAX
-from gridloom.sim.workload import journal_inventory, read
+from gridloom.sim.workload import Workload, journal_inventory, read
 
 Call = Callable[..., Answer]
 GOLDEN = Path(__file__).parents[2] / "golden"
@@ -235,12 +239,30 @@ def test_forecasts(call: Call, log: Path) -> None:
     assert exact == user["jct_mean_s"]
     assert len({exact, wrong, none}) == 3
     assert exact < wrong
-    (learned,) = simulated(call, *words[:4], "-p", "sjf+predict")
-    assert learned["completed"] == 60
+    for more in (("-p", "sjf+predict"), ("-p", "sjf", "--forecast", "learned")):
+        (learned,) = simulated(call, *words[:4], *more)
+        assert learned["completed"] == 60
+
+
+def test_deadlines_move_with_the_calendar() -> None:
+    made = replace(arrival("a", 5.0).spec, deadline_s=100.0)
+    one = Workload(arrivals=(replace(arrival("a", 5.0), spec=made),), origin_s=1e9)
+    (moved,) = on_calendar(one).arrivals
+    assert (moved.submit_s, moved.spec.deadline_s) == (1e9 + 5, 1e9 + 100)
+    (plain,) = on_calendar(replace(one, origin_s=0.0)).arrivals
+    assert plain.submit_s > 1e9
+
+
+def test_long_lists_of_rows_are_cut(call: Call, tmp_path: Path) -> None:
+    path = tmp_path / "log.csv"
+    bad = "".join(f"b{i},0,0,1\n" for i in range(250))
+    path.write_text(f"id,submit,duration,gpus\na,0,10,1\n{bad}")
+    answer = call("simulate", "-w", str(path), "--accelerators", "1", "--dropped")
+    assert answer.out.rstrip().endswith("and 50 more")
 
 
 def test_made_jobs_and_several_seeds(call: Call) -> None:
-    made = "generate:kalos,jobs=80,load=2,devices=64"
+    made = "generate:kalos,jobs=80,load=2,devices=64,"
     (told,) = simulated(call, "-w", made, "--seeds", "3", "--seed", "5", "--laws", "full")
     alone = [simulated(call, "-w", made, "--seed", str(seed))[0] for seed in (5, 6, 7)]
     assert told["seeds"] == [5, 6, 7]
@@ -269,7 +291,13 @@ def test_until_ends_it_early(call: Call, log: Path) -> None:
     (told,) = simulated(call, "-w", str(log), "--accelerators", "4", "--until", "10m")
     assert told["simulated_s"] == 600.0
     assert 0 < told["completed"] < told["jobs"] == 16
-    answer = call("simulate", "-w", str(log), "--accelerators", "4", "--until", "10m")
+    page = log.with_name("early.html")
+    words = ("-w", str(log), "--accelerators", "4", "--until", "10m", "--report", str(page))
+    answer = call("simulate", *words)
+    bars = re.findall(
+        r'class="bar edged[^"]*" x="([0-9.]+)" y="[0-9.]+" width="([0-9.]+)"', page.read_text()
+    )
+    assert max(float(x) + float(width) for x, width in bars) == pytest.approx(948, abs=1)
     assert f"backfill: {told['unfinished']} job" in answer.out
 
 

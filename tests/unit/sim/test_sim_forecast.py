@@ -14,6 +14,7 @@ from gridloom.model.action import StartAttempt
 from gridloom.model.event import (
     AnyEvent,
     CancelRequested,
+    EvictRequested,
     InventoryChanged,
     JobSubmitted,
     NodeMarked,
@@ -30,7 +31,9 @@ from gridloom.sim.workload_nouns import Arrival
 START_S = 1_000_000.0
 
 
-def live(inventory: Inventory, *jobs: Arrival, now_s: float = START_S) -> Machine:
+def live(
+    inventory: Inventory, *jobs: Arrival, now_s: float = START_S, ready: bool = True
+) -> Machine:
     """Return a scheduler to which all jobs were handed in at once; what could start runs."""
     machine = Machine(terms=LeaseTerms())
     events: list[AnyEvent] = [InventoryChanged(inventory=inventory)]
@@ -39,7 +42,7 @@ def live(inventory: Inventory, *jobs: Arrival, now_s: float = START_S) -> Machin
     heard: list[AnyEvent] = []
     for action in actions:
         if isinstance(action, StartAttempt):
-            heard += said(action)
+            heard += said(action) if ready else said(action)[:-1]
     machine.step(heard, now_s, random.Random(0))
     return machine
 
@@ -171,6 +174,27 @@ def test_a_drain_moves_what_runs_and_keeps_its_work() -> None:
     drain = NodeMarked(domain="s/n0", mark="drain")
     found = outlooks(machine.state, ["a"], START_S + 60, Futures(facts=(drain,)))
     assert found["a"].end_s(50) == pytest.approx(START_S + 105.0)  # five seconds to save
+
+
+def test_a_program_that_never_says_that_it_trains_does_so_from_its_start() -> None:
+    machine = live(grid(1), job("a", 100.0), ready=False)
+    found = outlooks(machine.state, ["a"], START_S + 40.0, Futures())
+    assert found["a"].end_s(50) == START_S + 100.0
+    evicted = EvictRequested(job_id="a")
+    found = outlooks(machine.state, ["a"], START_S + 40.0, Futures(facts=(evicted,)))
+    assert found["a"].end_s(50) == START_S + 105.0
+
+
+def test_what_is_evicted_before_it_trains_starts_once_more() -> None:
+    """It restarts for 30 s when a drain ends that; nothing is lost, as there was nothing."""
+    slow = job("a", 100.0)
+    forecast = replace(slow.spec.forecast, restart_s=30.0)
+    machine = live(grid(1, 1), replace(slow, spec=replace(slow.spec, forecast=forecast)))
+    facts = tuple(NodeMarked(domain=f"s/n{i}", mark="drain") for i in range(2))
+    found = outlooks(machine.state, ["a"], START_S + 10, Futures(facts=facts[:1]))
+    assert found["a"].end_s(50) == START_S + 10 + 5 + 30 + 90
+    found = outlooks(machine.state, ["a"], START_S + 10, Futures(facts=facts))
+    assert found["a"].end_s(50) == math.inf  # nowhere to go
 
 
 def test_ranks_of_futures() -> None:

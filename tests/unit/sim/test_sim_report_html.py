@@ -30,7 +30,9 @@ FAULTS = (Fault(at_s=500.0, kind="down", domain="s/n1", duration_s=300.0),)
 
 def section(policy: str, jobs: Sequence[Arrival] = JOBS) -> Section:
     queues = (Queue(name="q0"), Queue(name="q1"))
-    base = grid(4, 2, price_per_accelerator_hour=2.0, power_w_per_accelerator=500.0)
+    base = grid(
+        4, 2, price_per_accelerator_hour=2.0, power_w_per_accelerator=500.0, carbon_g_per_kwh=99.0
+    )
     inventory = replace(base, policy=combined(policy), queues=queues)
     waits = WaitWatch()
     machine = Machine(terms=SimTerms().lease_terms())
@@ -57,6 +59,7 @@ def test_one_policy() -> None:
     assert "Simulation of <log>" in said
     assert "a & b" in said
     assert "cost, EUR" in said
+    assert "CO2, kg" in said
     assert "NaN" not in text
     assert "nan" not in text.replace("maintenance", "")
     charts = root.findall(".//figure/svg")

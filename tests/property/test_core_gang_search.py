@@ -52,7 +52,9 @@ def node_by_chance(rng: random.Random, number: int, depth: int) -> Node:
 
 
 def inventory_by_chance(rng: random.Random, most: int = 3) -> Inventory:
-    sites = []
+    # One island that two devices fit on: else a rank of two may sit on any two of a node
+    pair = Node(name="n0", address="", accelerator="other", count=2, resources={"cpus": 8})
+    sites = [Site(name="pair", kind="local", nodes=(pair,))]
     for name in "bca"[: rng.randint(1, most)]:
         levels = rng.choice(((), ("rack",), ("spine", "rack")))
         count = rng.choice((0, 1, 2, 2, 3, 3, 4))
@@ -147,7 +149,7 @@ class Grid:
         assert finder.fits() == (spot is not None)
         if spot is None:
             return None
-        placed = self.capacity.place(demand.option, spot.units, spot.ranks, ranker.prices)
+        placed = self.capacity.place(demand.option, spot.units, spot.devices, ranker.prices)
         return spot, *placed
 
     def search(self, spec: JobSpec, option: Option, *extra: GroupNeed) -> Search:

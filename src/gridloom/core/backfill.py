@@ -106,5 +106,5 @@ def _fits(index: Index, demand: Demand, available: Ints) -> bool:
 
 def _less(available: Ints, spot: Spot) -> Ints:
     left = available.copy()
-    left[spot.units] -= spot.ranks * spot.demand.option.rank_devices
+    left[spot.units] -= spot.devices
     return left

@@ -97,48 +97,48 @@ class Capacity:
         )
 
     def place(
-        self, option: Option, units: Ints, ranks: Ints, prices: Mapping[str, float]
+        self, option: Option, units: Ints, devices: Ints, prices: Mapping[str, float]
     ) -> tuple[Placement, Holding]:
-        """Return a placement of ``ranks`` on ``units`` (ascending): the lowest free devices.
+        """Return a placement on ``units`` (ascending): of each so many of its lowest free devices.
 
         Args:
             option: The shape.
             units: Numbers of the units.
-            ranks: Of each.
+            devices: Of each, how many.
             prices: Of an accelerator-hour at each site.
         """
-        tree, per_rank = self.tree, option.rank_devices
+        tree = self.tree
         bits = tuple(
-            _lowest(self._bits[unit], count * per_rank)
-            for unit, count in zip(units.tolist(), ranks.tolist(), strict=True)
+            _lowest(self._bits[unit], count)
+            for unit, count in zip(units.tolist(), devices.tolist(), strict=True)
         )
-        nodes, node_ranks = units, ranks
+        nodes, node_devices = units, devices
         masks: Sequence[int] = bits
         if tree.unit_level != tree.node_level:
-            nodes, node_ranks, masks = self._by_node(units, ranks, bits)
+            nodes, node_devices, masks = self._by_node(units, devices, bits)
         tasks = []
         price = 0.0
         for number, mask in zip(nodes.tolist(), masks, strict=True):
             node, site = tree.nodes[number], tree.sites[tree.node_site[number]].name
-            devices = _numbers(mask)
+            numbers = _numbers(mask)
             tasks.append(
-                TaskPlacement(site=site, node=node.name, address=node.address, devices=devices)
+                TaskPlacement(site=site, node=node.name, address=node.address, devices=numbers)
             )
-            price += prices[site] * len(devices)
+            price += prices[site] * len(numbers)
         held = Holding(
             units=units,
-            devices=ranks * per_rank,
+            devices=devices,
             bits=bits,
             nodes=nodes,
-            ranks=node_ranks,
+            ranks=node_devices // option.rank_devices,
             resources=option.rank_resources,
         )
         return Placement(option=option, tasks=tuple(tasks), price_per_hour=price), held
 
     def _by_node(
-        self, units: Ints, ranks: Ints, bits: Sequence[int]
+        self, units: Ints, devices: Ints, bits: Sequence[int]
     ) -> tuple[Ints, Ints, Sequence[int]]:
-        """Return the nodes of some units, the ranks of each, and its devices as a bit mask."""
+        """Return the nodes of some units, how many devices of each, and which as a bit mask."""
         unit_nodes = self.tree.unit_node[units]
         first = np.flatnonzero(np.diff(unit_nodes, prepend=-1))
         firsts = self.tree.unit_first[units].tolist()
@@ -147,7 +147,7 @@ class Capacity:
             sum(bits[i] << firsts[i] for i in range(start, end))
             for start, end in zip(first.tolist(), ends, strict=True)
         ]
-        return unit_nodes[first], np.add.reduceat(ranks, first), masks
+        return unit_nodes[first], np.add.reduceat(devices, first), masks
 
     def place_kept(
         self, places: Placement, prices: Mapping[str, float]
@@ -165,10 +165,12 @@ class Capacity:
         for name, each in wanted.resources:
             if (self.host(name)[wanted.nodes] < wanted.ranks * each).any():
                 return None
-        ranks = wanted.devices // places.option.rank_devices
-        if int(ranks.sum()) < places.option.plan.world_size:  # the nodes are other ones by now
+        each_rank = places.option.rank_devices
+        if each_rank <= self.tree.island_most and (wanted.devices % each_rank).any():
+            return None  # a rank that fits on an island would be split over two
+        if int(wanted.devices.sum()) < places.option.devices:  # the nodes are other ones by now
             return None
-        placement, held = self.place(places.option, wanted.units, ranks, prices)
+        placement, held = self.place(places.option, wanted.units, wanted.devices, prices)
         return replace(placement, level=places.level, step_s=places.step_s), held
 
     def take(self, held: Holding) -> None:

@@ -1,6 +1,6 @@
 """What one option of a job needs, compiled for one grid: blocks of ranks, and where they may go.
 
-Ranks are counted in *blocks*, from inside out: as many tensor groups as each node has room for,
+Devices are counted in *blocks*, from inside out: as many tensor groups as each node has room for,
 as many replica groups as the tensor groups below each leaf make, and so on. What is left over
 below one domain cannot be joined with what is left over below another; so capacity is a shape,
 never a sum.
@@ -21,7 +21,7 @@ class Chain(msgspec.Struct, frozen=True, cache_hash=True):
     """One way to keep the groups of a gang together.
 
     Attributes:
-        groups: Ranks of a group, and the level a domain of which holds it; smallest first.
+        groups: Devices of a group, and the level a domain of which holds it; smallest first.
         steps: By how many levels in all its groups sit further out than they should.
     """
 
@@ -30,7 +30,7 @@ class Chain(msgspec.Struct, frozen=True, cache_hash=True):
 
     @property
     def block(self) -> tuple[int, int]:
-        """The largest group: its ranks and its level."""
+        """The largest group: its devices and its level."""
         return self.groups[-1]
 
 
@@ -39,7 +39,7 @@ class Blocks(msgspec.Struct, frozen=True):
 
     Attributes:
         counts: For each level, the blocks that each domain has room for.
-        sizes: For each level, the ranks of such a block.
+        sizes: For each level, the devices of such a block.
     """
 
     counts: tuple[Ints, ...]
@@ -52,7 +52,6 @@ class Demand:
     Attributes:
         option: The shape.
         spec: The job's other wishes.
-        ranks: Of the gang.
         devices: Of the gang.
         together: Whether all ranks must be at one site.
         bounded: Whether nodes are limited by more than their devices.
@@ -64,8 +63,8 @@ class Demand:
 
     def __init__(self, spec: JobSpec, option: Option, tree: Tree) -> None:
         self.spec, self.option, self.tree = spec, option, tree
-        self.ranks, self.devices = option.plan.world_size, option.devices
-        self.together = any(need.required and need.ranks >= self.ranks for need in option.groups)
+        self.devices, world = option.devices, option.plan.world_size
+        self.together = any(need.required and need.ranks >= world for need in option.groups)
         self.bounded = bool(option.rank_resources) or spec.ranks_per_node_max > 0
         per_kind = np.array([may_use(spec, option, tree, i) for i in tree.samples], np.bool_)
         per_node = per_kind[tree.kinds]
@@ -75,10 +74,10 @@ class Demand:
             per_node &= chosen
         needs = needs_of(option)
         usable = np.unique(tree.node_site[per_node]).tolist()
-        if any(self.ranks % need.ranks for need in needs):
+        if any(world % need.ranks for need in needs):
             usable = []
-        floors = [tree.node_level if need.ranks == option.plan.tensor else 0 for need in needs]
-        self.chains = {site: _chains(needs, floors, tree, site) for site in usable}
+        floors = [_floor(option, need, tree) for need in needs]
+        self.chains = {site: self._chains(needs, floors, site) for site in usable}
         self.gang = {site: _gang(option, tree, site) for site in usable}
         for site in usable:
             if not self.chains[site] or self.gang[site][0] < 0:
@@ -98,8 +97,6 @@ class Demand:
         """
         tree = self.tree
         room = available * self.eligible
-        if self.option.rank_devices > 1:
-            room //= self.option.rank_devices
         bound = self._bound(capacity) if self.bounded else None
         if bound is not None:  # one unit alone may have more devices than its node can host
             room = np.minimum(room, bound[tree.unit_node])
@@ -112,10 +109,10 @@ class Demand:
             if level == tree.node_level and bound is not None:
                 room = np.minimum(room, bound // size)
             while due and due[0][1] == level:
-                ranks = due.pop(0)[0]
-                if ranks > size:
-                    room = room // (ranks // size)
-                    size = ranks
+                devices = due.pop(0)[0]
+                if devices > size:
+                    room = room // (devices // size)
+                    size = devices
             counts.append(room)
             sizes.append(size)
         return Blocks(tuple(counts[::-1]), tuple(sizes[::-1]))
@@ -143,7 +140,7 @@ class Demand:
         """Return the units of the sites that take part in any placement on the empty grid."""
         tree = self.tree
         block = next((chains[0].block[0] for chains in self.chains.values()), 1)
-        need = self.ranks // block
+        need = self.devices // block
         rooms = {site: self._full_room(site, need) for site in self.chains}
         most = 1 if self.together else min(self.spec.max_sites, need)
         useful = np.zeros(len(self.eligible), np.bool_)
@@ -161,15 +158,43 @@ class Demand:
             return int(blocks.counts[0][site])
         first, end = self.tree.within(must, 0, site)
         most = blocks.counts[must][first:end].max()
-        return need if most * blocks.sizes[must] >= self.ranks else 0
+        return need if most * blocks.sizes[must] >= self.devices else 0
+
+    def _chains(
+        self, needs: Sequence[GroupNeed], floors: Sequence[int], site: int
+    ) -> tuple[Chain, ...]:
+        """Return the ways to keep the groups together at a site, closest first; none: it cannot.
+
+        A wish gives way one level at a time, that of the largest group first, down to its floor.
+        """
+        levels = []
+        for need, floor in zip(needs, floors, strict=True):
+            level = self.tree.level(site, need.level)
+            if level is None and need.required:
+                return ()
+            levels.append(max(level or 0, floor))
+        wished = [i for i in reversed(range(len(needs))) if not needs[i].required]
+        chains = {_nested(needs, levels): 0}
+        steps = 0
+        for i in wished:
+            while levels[i] > floors[i]:
+                levels[i] -= 1
+                steps += 1
+                chains.setdefault(_nested(needs, levels), steps)
+        each = self.option.rank_devices
+        return tuple(
+            Chain(tuple((ranks * each, level) for ranks, level in groups), steps)
+            for groups, steps in chains.items()
+        )
 
     def _bound(self, capacity: Capacity | None) -> Ints:
-        """Return the ranks that each node can host, whatever devices it has."""
-        most = self.spec.ranks_per_node_max or self.ranks
+        """Return the devices with whose ranks each node can cope, whatever devices it has."""
+        most = self.spec.ranks_per_node_max or self.devices
         bound: Ints = np.full(len(self.tree.nodes), most, np.int64)
         for name, each in self.option.rank_resources:
             host = capacity.host(name) if capacity else self.tree.host(name)
             bound = np.minimum(bound, host // each)
+        bound *= self.option.rank_devices
         return np.maximum(bound, 0)  # a node that was made smaller has less than nothing free
 
 
@@ -201,28 +226,14 @@ def may_use(spec: JobSpec, option: Option, tree: Tree, number: int) -> bool:
     )
 
 
-def _chains(
-    needs: Sequence[GroupNeed], floors: Sequence[int], tree: Tree, site: int
-) -> tuple[Chain, ...]:
-    """Return the ways to keep the groups together at a site, closest first; none: it cannot.
+def _floor(option: Option, need: GroupNeed, tree: Tree) -> int:
+    """Return the level beyond which a group never spreads, whatever the option says.
 
-    A wish gives way one level at a time, that of the largest group first, down to its floor.
+    A rank stays on one island if it can, and a tensor group on one node.
     """
-    levels = []
-    for need, floor in zip(needs, floors, strict=True):
-        level = tree.level(site, need.level)
-        if level is None and need.required:
-            return ()
-        levels.append(max(level or 0, floor))
-    wished = [i for i in reversed(range(len(needs))) if not needs[i].required]
-    chains = {_nested(needs, levels): 0}
-    steps = 0
-    for i in wished:
-        while levels[i] > floors[i]:
-            levels[i] -= 1
-            steps += 1
-            chains.setdefault(_nested(needs, levels), steps)
-    return tuple(Chain(groups, steps) for groups, steps in chains.items())
+    if need.ranks == 1 < option.rank_devices <= tree.island_most:
+        return tree.unit_level
+    return tree.node_level if need.ranks in (1, option.plan.tensor) else 0
 
 
 def _nested(needs: Sequence[GroupNeed], levels: Sequence[int]) -> tuple[tuple[int, int], ...]:

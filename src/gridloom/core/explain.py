@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping
 import numpy as np
 from msgspec.structs import replace
 
-from gridloom.core import order, sentences, standing
+from gridloom.core import order, pending, sentences, standing
 from gridloom.core.allowance import Allowance
 from gridloom.core.fit import Ground, survey
 from gridloom.core.gang import Spot
@@ -43,7 +43,7 @@ def _apart(index: Index, job: Job) -> Reason | None:
         return sentences.no_inventory()
     if job.not_before_s > index.state.now_s:
         return job.reason
-    return sentences.depends(unmet_dependencies(index.state, job))
+    return pending.depends(unmet_dependencies(index.state, job))
 
 
 def _walk(index: Index, asked: Mapping[str, Job]) -> Iterator[tuple[Job, Reason | None]]:
@@ -111,9 +111,9 @@ def ever_fits(spec: JobSpec, inventory: Inventory) -> Reason | None:
 
 def _of_block(index: Index, ahead: Pass, job: Job, decided: Block, ground: Ground) -> Reason | None:
     if job.reservation is not None:
-        return sentences.reserved(job, index.state.now_s)
+        return pending.reserved(job, index.state.now_s)
     if decided.code is Why.BEHIND_STRICT and decided.by != job.job_id:
-        return sentences.behind(decided.by)
+        return pending.behind(decided.by)
     if decided.shortage is not None:
         return Reason(
             code=decided.code,
@@ -127,17 +127,17 @@ def _of_block(index: Index, ahead: Pass, job: Job, decided: Block, ground: Groun
     seen = survey(index, smallest, ground)
     told = sentences.waiting(job.spec, smallest.option, seen.looks, seen.refusals)
     if decided.code in {Why.WOULD_DELAY, Why.BOOKED}:
-        told = sentences.kept_back(
+        told = pending.kept_back(
             told, decided.code, decided.by, decided.start_s - index.state.now_s
         )
     if job.promised is not None:
-        return sentences.promised(told, job.promised_s - index.state.now_s)
+        return pending.promised(told, job.promised_s - index.state.now_s)
     if decided.code in {Why.WOULD_DELAY, Why.BOOKED}:
         return told
     if decided.code is Why.OVER_BUDGET:
-        return sentences.over_budget(told, job, index.state.inventory)
+        return pending.over_budget(told, job, index.state.inventory)
     start_s = next((p.start_s for p in ahead.promises if p.job_id == job.job_id), None)
-    return told if start_s is None else sentences.promised(told, start_s - index.state.now_s)
+    return told if start_s is None else pending.promised(told, start_s - index.state.now_s)
 
 
 def _too_long(index: Index, spec: JobSpec, option: Option) -> Shortage | None:

@@ -91,7 +91,7 @@ def _rooms(index: Index, demand: Demand, ground: Ground) -> dict[str, int]:
             if must
             else int(blocks.counts[0][number]) * blocks.sizes[0]
         )
-        rooms[index.tree.sites[number].name] = count * demand.option.rank_devices
+        rooms[index.tree.sites[number].name] = count
     return rooms
 
 

@@ -28,7 +28,7 @@ class Spot(msgspec.Struct, frozen=True):
     Attributes:
         demand: The shape.
         units: Numbers of the units, ascending.
-        ranks: Of each.
+        devices: Of each.
         cost: By ``Ranker``, in percent of step time.
         site: Number of its site, of its first one when there are several.
         gang: The level one domain of which holds it; -1 for several sites.
@@ -37,7 +37,7 @@ class Spot(msgspec.Struct, frozen=True):
 
     demand: Demand
     units: Ints
-    ranks: Ints
+    devices: Ints
     cost: float
     site: int
     gang: int
@@ -64,7 +64,7 @@ class Finder:
         if demand.spec.min_sites <= 1:
             for site, chains in demand.chains.items():
                 for chain in chains:
-                    if self._room(chain)[site] >= demand.ranks and self._within(
+                    if self._room(chain)[site] >= demand.devices and self._within(
                         site, chain, demand.gang[site][0]
                     ):
                         return True
@@ -82,7 +82,7 @@ class Finder:
         return self._blocks[chain]
 
     def _room(self, chain: Chain) -> list[int]:
-        """Return the ranks that each site has room for."""
+        """Return the devices that each site has room for."""
         if chain not in self._rooms:
             blocks = self.blocks(chain)
             self._rooms[chain] = (blocks.counts[0] * blocks.sizes[0]).tolist()
@@ -100,7 +100,7 @@ class Finder:
         """Return whether one domain of ``level`` has room for all."""
         blocks = self.blocks(chain)
         first, end = self.demand.tree.of_site[level][site]
-        need = self.demand.ranks // blocks.sizes[level]
+        need = self.demand.devices // blocks.sizes[level]
         return bool(blocks.counts[level][first:end].max() >= need)
 
     def _at_one_site(self, ranker: Ranker) -> Spot | None:
@@ -110,7 +110,7 @@ class Finder:
             if best is not None and base + at_site >= best.cost:
                 break
             for chain in self.demand.chains[site]:
-                if self._room(chain)[site] < self.demand.ranks:
+                if self._room(chain)[site] < self.demand.devices:
                     continue
                 for spot in self._candidates(ranker, site, chain, base + at_site):
                     if best is None or spot.cost < best.cost:
@@ -126,11 +126,11 @@ class Finder:
         largest = demand.largest(chain, site)
         for level in range(tree.unit_level, must - 1, -1):
             first, end = tree.of_site[level][site]
-            need = demand.ranks // blocks.sizes[level]
+            need = demand.devices // blocks.sizes[level]
             if need > largest[level]:
                 continue
             domain = _tightest(blocks.counts[level], first, end, need)
-            if domain is None or need * blocks.sizes[level] < demand.ranks:
+            if domain is None or need * blocks.sizes[level] < demand.devices:
                 continue
             block = max(chain.block[1], level)
             wishes = chain.steps + max(0, liked - level)
@@ -138,13 +138,13 @@ class Finder:
             if not demand.option.speeds:
                 cost += ranker.weights.wish * wishes
             spread = Spread(tree, blocks, full if spare else None, bounded=demand.bounded)
-            units, ranks = spread.over(level, domain, need)
+            units, devices = spread.over(level, domain, need)
             counted = ranker.weights.fragmentation > 0
-            broken = self._broken(blocks, full, site, (units, ranks)) if counted else 0
+            broken = self._broken(blocks, full, site, (units, devices)) if counted else 0
             yield Spot(
                 demand,
                 units,
-                ranks,
+                devices,
                 cost + ranker.weights.fragmentation * broken,
                 site,
                 level,
@@ -156,21 +156,21 @@ class Finder:
 
     def _broken(self, blocks: Blocks, full: Blocks, site: int, parts: tuple[Ints, Ints]) -> int:
         """Return how many wholly free domains, from the rack up, the gang would break open."""
-        tree, (units, ranks) = self.demand.tree, parts
+        tree, (units, devices) = self.demand.tree, parts
         room = int(blocks.counts[0][site])
-        whole = room == full.counts[0][site] and room * blocks.sizes[0] > self.demand.ranks
+        whole = room == full.counts[0][site] and room * blocks.sizes[0] > self.demand.devices
         broken = int(whole)
         for level in range(tree.node_level - len(tree.sites[site].levels), tree.node_level):
             domains = tree.above_all(level, units)
             if domains[0] == domains[-1]:  # they ascend, so it is one
                 room = int(blocks.counts[level][domains[0]])
                 intact = room == full.counts[level][domains[0]]
-                broken += intact and room * blocks.sizes[level] > self.demand.ranks
+                broken += intact and room * blocks.sizes[level] > self.demand.devices
                 continue
             first = np.flatnonzero(np.diff(domains, prepend=-1))
             rooms = blocks.counts[level][domains[first]]
             intact_of = rooms == full.counts[level][domains[first]]
-            used = np.add.reduceat(ranks, first)
+            used = np.add.reduceat(devices, first)
             broken += int((intact_of & (rooms * blocks.sizes[level] > used)).sum())
         return broken
 
@@ -192,7 +192,7 @@ class Finder:
         if not demand.chains or demand.together or (spec.min_sites <= 1 and spec.max_sites <= 1):
             return
         block = next(iter(demand.chains.values()))[0].block[0]
-        need = demand.ranks // block
+        need = demand.devices // block
         share_out = evenly if spec.min_sites > 1 else fill_first
         stages = range(max(map(len, demand.chains.values())))
         all_rooms = [self.rooms(relaxed) for relaxed in stages]
@@ -223,7 +223,7 @@ class Finder:
         return Spot(
             demand,
             np.concatenate([units for units, _ in parts]),
-            np.concatenate([ranks for _, ranks in parts]),
+            np.concatenate([devices for _, devices in parts]),
             cost + ranker.of_kind(demand) + ranker.of_time(demand, site, gang, block),
             site,
             gang,

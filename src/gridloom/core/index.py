@@ -315,7 +315,7 @@ class Index:
     def place(self, spot: Spot) -> tuple[Placement, Holding]:
         """Return a placement at a spot, with the level that it reaches and its step time."""
         placement, held = self.capacity.place(
-            spot.demand.option, spot.units, spot.ranks, self.ranker.prices
+            spot.demand.option, spot.units, spot.devices, self.ranker.prices
         )
         level = self.ranker.placement_level(spot.site, spot.gang)
         return replace(placement, level=level, step_s=predicted_step_s(spot)), held

@@ -41,10 +41,10 @@ def places_of(index: Index, spot: Spot) -> Placement:
     """Return a spot as places of the future: how many devices of which unit, the lowest numbers."""
     tree, option = index.tree, spot.demand.option
     devices: dict[int, list[int]] = {}
-    for unit, ranks in zip(spot.units.tolist(), spot.ranks.tolist(), strict=True):
+    for unit, count in zip(spot.units.tolist(), spot.devices.tolist(), strict=True):
         first = int(tree.unit_first[unit])
         own = devices.setdefault(int(tree.unit_node[unit]), [])
-        own.extend(range(first, first + ranks * option.rank_devices))
+        own.extend(range(first, first + count))
     tasks = tuple(
         TaskPlacement(
             site=tree.sites[tree.node_site[node]].name,

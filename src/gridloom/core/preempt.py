@@ -262,7 +262,7 @@ class Search:
                 for chain in demand.chains[site][-1:]:
                     blocks = trial.emptied.blocks(chain)
                     first, end = tree.within(must, 0, site)
-                    need = demand.ranks // blocks.sizes[must]
+                    need = demand.devices // blocks.sizes[must]
                     counts = blocks.counts[must]
                     rooms += [
                         (-int(counts[at]), at, must)

@@ -137,7 +137,7 @@ class Pass:
         run_s = progress.run_s(job, spot.demand.option, predicted_step_s(spot))
         for promise in self.promises:
             if self.now + run_s > promise.start_s:
-                promise.slack[spot.units] -= spot.ranks * spot.demand.option.rank_devices
+                promise.slack[spot.units] -= spot.devices
 
     def short(self, job: Job, demand: Demand) -> Shortage | None:
         """Return what the job's queue lacks for a shape; nothing if it lacks nothing."""
@@ -177,7 +177,7 @@ class Pass:
         left, block = self._left(job, available, self.now + run_s)
         if left is None:
             return plain
-        if (left[plain.units] >= plain.ranks * demand.option.rank_devices).all():
+        if (left[plain.units] >= plain.devices).all():
             return plain
         return self._unsuspected(demand, left) or block
 

@@ -199,7 +199,7 @@ def _domains(index: Index, demand: Demand, movers: Sequence[Job]) -> list[tuple[
             blocks = finder.blocks(demand.chains[site][-1])
             first, end = tree.of_site[must][site]
             counts = blocks.counts[must][first:end]
-            need = -(-demand.ranks // blocks.sizes[must])
+            need = -(-demand.devices // blocks.sizes[must])
             rooms += [
                 (-int(counts[at]), must, first + at)
                 for at in np.flatnonzero(counts >= need).tolist()

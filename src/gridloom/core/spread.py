@@ -34,15 +34,15 @@ class Spread:
             )
 
     def over(self, level: int, domain: int, count: int) -> tuple[Ints, Ints]:
-        """Return the units, ascending, and the ranks of each, for ``count`` blocks in a domain."""
+        """Return units, ascending, and the devices of each, for ``count`` blocks in a domain."""
         units: list[Ints] = []
-        ranks: list[Ints] = []
-        for part_units, part_ranks in self._parts(level, domain, count, sparing=True):
+        devices: list[Ints] = []
+        for part_units, part_devices in self._parts(level, domain, count, sparing=True):
             units.append(part_units)
-            ranks.append(part_ranks)
+            devices.append(part_devices)
         if len(units) == 1:
-            return units[0], ranks[0]
-        return np.concatenate(units), np.concatenate(ranks)
+            return units[0], devices[0]
+        return np.concatenate(units), np.concatenate(devices)
 
     def _parts(
         self, level: int, domain: int, count: int, *, sparing: bool

@@ -41,6 +41,7 @@ class Tree:
         first_unit: For each node its first unit; one more at the end.
         starts: For each level and domain its first child of the next level; one more at the end.
         of_site: For each level and site, its first domain of that level and the first after it.
+        island_most: Devices of the largest unit.
         kinds: For each node the number of its kind: nodes of one kind suit the same jobs.
         samples: For each kind, the number of its first node.
         totals: Devices by kind of accelerator.
@@ -70,6 +71,7 @@ class Tree:
         self.starts = _starts(paths, self.node_level)
         if islands:
             self.starts.append(self.first_unit)
+        self.island_most = int(self.unit_devices.max(initial=0))
         known: dict[tuple[object, ...], int] = {}
         kinds = [
             known.setdefault(_kind(node, site), len(known))

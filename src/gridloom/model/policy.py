@@ -117,7 +117,7 @@ POLICIES: dict[str, Policy] = {
         Policy(name="sjf", order="duration", blocked="skip"),
         Policy(name="srtf", order="remaining", blocked="skip", preemption=_ORDER),
         Policy(name="las", order="attained", blocked="skip", preemption=_ORDER),
-        Policy(name="fair", order="share", blocked="hold", preemption=_ORDER),
+        Policy(name="fair", order="share", preemption=_ORDER),
         Policy(name="throughput", weights=Weights(advantage=1.0)),
         Policy(name="topology", weights=Weights(wish=50.0, fragmentation=5.0)),
         Policy(name="cost", weights=Weights(price=10.0)),

@@ -91,7 +91,7 @@ class Ground:
         spot = self.spot(option, **more)
         if spot is None:
             return None
-        return self.capacity.place(option, spot.units, spot.ranks, self.ranker.prices)[0]
+        return self.capacity.place(option, spot.units, spot.devices, self.ranker.prices)[0]
 
     def where(self, option: Option, **more: Any) -> str:
         """Return where a gang would go, as ``site/node:devices ...``."""
@@ -104,6 +104,6 @@ class Ground:
         """Let a gang have the place where it would go."""
         spot = self.spot(option, **more)
         assert spot is not None
-        placement, held = self.capacity.place(option, spot.units, spot.ranks, self.ranker.prices)
+        placement, held = self.capacity.place(option, spot.units, spot.devices, self.ranker.prices)
         self.capacity.take(held)
         return placement

@@ -420,7 +420,7 @@ def test_a_change_of_the_inventory_derives_all_anew() -> None:
     some = index(one, two)
     found = some.bucket(two)
     assert found is not None
-    assert [demand.ranks for demand in found.shape.possible] == [5]
+    assert [demand.devices for demand in found.shape.possible] == [5]
     some.state.inventory = grid(site("a", node("2:1")))
     some.rebuild()
     assert some.capacity.free.tolist() == [0, 1]
@@ -449,7 +449,7 @@ def test_jobs_that_cannot_keep_their_deadline_any_more_go_behind() -> None:
 
 def test_a_promise_that_is_due_is_looked_at_anew() -> None:
     some = index()
-    some.promises.due_s = 5.0
+    some.state.promises_due_s = 5.0
     some.dirty = False
     assert some.next_again_s(4.0) == 5.0
     assert some.next_again_s(5.0) == math.inf

@@ -3,10 +3,11 @@
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 from tests.unit.core.grids import must, node, shape, site
 from tests.unit.core.yard import START_S, Yard
 
-from gridloom.model.event import EvictRequested
+from gridloom.model.event import EvictRequested, InventoryChanged, StopRequested
 from gridloom.model.life import JobState
 from gridloom.model.policy import Preemption
 from gridloom.model.quota import Cohort, Queue
@@ -119,13 +120,45 @@ def test_who_runs_elsewhere_is_no_victim() -> None:
     assert yard.told() == {"there": Why.PREEMPTED}
 
 
-def test_one_that_stops_anyway_is_no_victim() -> None:
+def test_one_that_goes_anyway_spares_the_others() -> None:
     yard = pool("2", "2")
     yard.asks("one", 2)
     yard.asks("two", 2)
     yard.step(EvictRequested(job_id="one"))
     yard.asks("high", 2, priority=1)
+    assert yard.told() == {}
+    assert yard.kept("high") == "a/n0:2"  # what one leaves is for it
+    assert yard.goes("one") == ["high"]
+
+
+def test_one_that_a_user_stops_is_no_victim() -> None:
+    yard = pool("2", "2")
+    yard.asks("one", 2)
+    yard.asks("two", 2)
+    yard.step(StopRequested(job_id="one"))
+    yard.asks("high", 2, priority=1)
     assert yard.told() == {"two": Why.PREEMPTED}
+
+
+def test_what_ran_on_nodes_that_are_gone_is_no_victim() -> None:
+    yard = pool("2", "2")
+    yard.asks("away", 2, nodes=("a/n1",))
+    yard.asks("here", 2)
+    yard.step(InventoryChanged(inventory=replace(yard.grid, sites=(site("a", "2"),))))
+    yard.asks("high", 2, priority=1)
+    assert yard.told() == {"here": Why.PREEMPTED}
+
+
+def test_who_waits_for_accelerator_hours_gets_nobody_evicted() -> None:
+    yard = pool(queues=[Queue(name="q", accelerator_hours=1.0), Queue(name="other")])
+    yard.asks("low", 4, queue="other")
+    yard.asks("high", 4, 900.0, queue="q", priority=1)
+    assert yard.told() == {"low": Why.PREEMPTED}
+    yard.goes("low")
+    yard.ends("high", at=900.0)  # the hour is used up
+    yard.asks("higher", 4, 900.0, queue="q", priority=2)
+    assert yard.told() == {}
+    assert yard.why("higher") is Why.ACCELERATOR_HOURS
 
 
 def test_the_lowest_priority_goes_first() -> None:
@@ -223,6 +256,15 @@ def test_of_victims_with_host_resources_only_those_needed_go() -> None:
     assert yard.goes("three", "four") == ["high"]
 
 
+def test_with_host_resources_too_few_devices_are_never_enough() -> None:
+    yard = Yard(site("a", node("4", resources={"cpus": 8})))
+    modest = (shape(1, rank_resources=(("cpus", 2),)),)
+    for name in ("one", "two", "three", "four"):
+        yard.asks(name, options=modest)
+    yard.asks("high", options=(shape(2, rank_resources=(("cpus", 1),)),), priority=1)
+    assert yard.told() == {"four": Why.PREEMPTED, "three": Why.PREEMPTED}
+
+
 def test_room_is_made_for_one_after_the_other() -> None:
     yard = pool("2", "2")
     yard.asks("low1", 2)
@@ -243,6 +285,28 @@ def test_who_started_a_moment_ago_is_left_alone_until_it_has_run_for_long_enough
     assert yard.timer() == 60.0
     yard.step(at=60.0)
     assert yard.told() == {"low": Why.PREEMPTED}
+
+
+def test_the_domain_is_cleared_where_that_costs_least() -> None:
+    yard = pool("2", "2", "2")
+    for number, lost_s in enumerate((30.0, 10.0, 20.0)):
+        yard.asks(f"low{number}", 2, nodes=(f"a/n{number}",), restart_s=lost_s)
+    yard.asks("high", options=(shape(2, groups=(must(2, "node"),)),), priority=1)
+    assert yard.told() == {"low1": Why.PREEMPTED}
+    assert yard.kept("high") == "a/n1:2"
+
+
+def test_devices_that_are_enough_but_scattered_are_added_to_until_groups_fit() -> None:
+    yard = pool(*["2"] * 8)
+    for layer in range(2):
+        for number in range(8):
+            yard.asks(f"low{layer}{number}", 1, nodes=(f"a/n{number}",))
+    pairs = (shape(4, groups=(must(2, "node"),)),)
+    yard.asks("high", options=pairs, priority=1)
+    told = yard.told()
+    assert len(told) == 4  # the first four of the youngest would be one of each node
+    assert {name[-1] for name in told} == {"6", "7"}
+    assert yard.kept("high") == "a/n6:2 a/n7:2"
 
 
 # --- what was lent
@@ -318,6 +382,38 @@ def test_a_borrower_with_two_kinds_of_hosts_returns_only_what_it_borrows() -> No
     assert yard.told() == {}  # three would have to go, and only two are lent
     yard.asks("p", options=(shape(1, rank_resources=(("cpus", 4),)),), queue="ours")
     assert yard.told() == {"t3": Why.PREEMPTED, "t2": Why.PREEMPTED}
+
+
+def test_quota_and_place_must_come_from_the_same_victims() -> None:
+    """Where a job without a quota would leave a place, that is no use without what was lent."""
+    queues = (
+        Queue(name="ours", cohort="all", nominal={"cpu": 2}),
+        Queue(name="theirs", cohort="all", nominal={"cpu": 0}),
+        Queue(name="free"),
+    )
+    sized = [node("2", n, resources={"cpus": 4}) for n in range(2)]
+    for resources in ((), (("cpus", 2),)):
+        yard = Yard(site("a", *sized), queues=queues, cohorts=[Cohort(name="all")])
+        yard.asks("loose", 2, queue="free", nodes=("a/n0",), restart_s=1.0)
+        yard.asks("lent", 2, queue="theirs", nodes=("a/n1",), restart_s=99.0)
+        pair = shape(2, groups=(must(2, "node"),), rank_resources=resources)
+        yard.asks("o", options=(pair,), queue="ours", priority=1)
+        assert yard.told() == {"lent": Why.PREEMPTED}
+        assert yard.kept("o") == "a/n1:2"
+
+
+def test_a_large_borrower_is_no_victim_where_it_leaves_too_little() -> None:
+    queues = (
+        Queue(name="ours", cohort="all", nominal={"cpu": 2}),
+        Queue(name="theirs", cohort="all", nominal={"cpu": 2}),
+    )
+    yard = Yard(site("a", "3", "1"), queues=queues, cohorts=[Cohort(name="all")])
+    yard.asks("t1", 1, queue="theirs", nodes=("a/n0",))
+    yard.asks("t2", 1, queue="theirs", nodes=("a/n0",))
+    yard.asks("wide", 2, queue="theirs")
+    assert yard.where("wide") == "a/n0:1 a/n1:1"
+    yard.asks("o", 2, queue="ours", nodes=("a/n0",))
+    assert yard.told() == {"t2": Why.PREEMPTED, "t1": Why.PREEMPTED}
 
 
 # --- the policy's order

@@ -62,6 +62,7 @@ class Yard:
         again = Machine(decode(encode(self.machine.state), State), TERMS)
         self.actions = self.machine.step(events, self.now, random.Random(0))
         assert again.step(events, self.now, random.Random(0)) == self.actions
+        assert encode(again.state) == encode(self.machine.state)
         laws.check(self.machine.state)
         return [action.job_id for action in self.actions if isinstance(action, StartAttempt)]
 

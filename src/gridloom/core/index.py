@@ -146,12 +146,13 @@ class Index:
         running_at: How many jobs hold devices, by priority.
         promises: What promises are made from, where they are kept.
         changes: How often who holds what has changed.
+        charges: How often the use of a quota has changed.
         looks: How often something had to be looked at again.
     """
 
     def __init__(self, state: State) -> None:
         self.state = state
-        self.changes = self.looks = 0
+        self.changes = self.looks = self.charges = 0
         self._due: list[tuple[float, str]] = []
         self._again_at: set[float] = set(state.again)
         self.rebuild()
@@ -164,6 +165,7 @@ class Index:
         self.tree = Tree(inventory)
         self.capacity = Capacity(self.tree)
         self.ledger = Ledger(inventory.queues, inventory.cohorts, self.tree.totals)
+        self._short: dict[tuple[str, str, int], Shortage | None] = {}
         self.reclaims = any(queue.nominal for queue in inventory.queues)
         self.queues = {queue.name: queue for queue in inventory.queues}
         self.strict = frozenset(q.name for q in inventory.queues if q.order == "strict")
@@ -332,6 +334,7 @@ class Index:
         priority = job.spec.priority
         self.running_at[priority] = self.running_at.get(priority, 0) + 1
         self.ledger.take(job.spec.queue, placement.option.accelerator, placement.option.devices)
+        self._recount()
         self.watch(job)
         self.dirty = True
 
@@ -361,7 +364,10 @@ class Index:
         """Return what the job's queue lacks for it beside what is reserved for the job itself."""
         own = self._charged.get(job.job_id)
         if own is None:
-            return self.ledger.shortage(job.spec.queue, kind, devices)
+            key = job.spec.queue, kind, devices
+            if key not in self._short:
+                self._short[key] = self.ledger.shortage(*key)
+            return self._short[key]
         self.ledger.give_back(job.spec.queue, *own)
         short = self.ledger.shortage(job.spec.queue, kind, devices)
         self.ledger.take(job.spec.queue, *own)
@@ -369,12 +375,18 @@ class Index:
 
     def _charge(self, job: Job) -> None:
         """Count what is reserved for a job as its queue's: nobody else may start on that quota."""
+        self._recount()
         if (before := self._charged.pop(job.job_id, None)) is not None:
             self.ledger.give_back(job.spec.queue, *before)
         if job.reservation is not None:
             option = job.reservation.option
             self._charged[job.job_id] = option.accelerator, option.devices
             self.ledger.take(job.spec.queue, option.accelerator, option.devices)
+
+    def _recount(self) -> None:
+        """Take in that queues use more or less of their quotas."""
+        self.charges += 1
+        self._short.clear()
 
     def reserve(self, job: Job, places: Placement, until_s: float) -> None:
         """Reserve places for a job."""
@@ -462,6 +474,7 @@ class Index:
         self.ledger.give_back(
             job.spec.queue, placement.option.accelerator, placement.option.devices
         )
+        self._recount()
         self.dirty = True
 
 

@@ -5,8 +5,9 @@ from collections.abc import Iterator
 from itertools import pairwise
 
 from gridloom.base.errors import BrokenError
+from gridloom.core.laws_place import Unit, all_units, grid_of, units_of
 from gridloom.core.state import State, live_tasks, tasks_of
-from gridloom.model.life import HOLDING, Attempt, Job, TaskState
+from gridloom.model.life import HOLDING, OVER, Attempt, Job, JobState, TaskState
 
 
 def check(state: State) -> None:
@@ -98,6 +99,36 @@ def _overspent_restarts(state: State) -> Iterator[str]:
             yield f"{job.job_id} after {job.restarts}"
 
 
+def _misreserved(state: State) -> Iterator[str]:
+    for job in state.jobs.values():
+        if job.reservation is not None and job.state not in _AWAY:
+            yield f"{job.job_id} is {job.state} and has a reservation"
+        if job.spares and job.state in OVER:
+            yield f"{job.job_id} is {job.state} and has spares"
+
+
+def _overbooked(state: State) -> Iterator[str]:
+    grid = grid_of(state.inventory)
+    kept: Counter[Unit] = Counter()
+    for job in state.jobs.values():
+        if job.reservation is not None:
+            kept.update(units_of(grid, job.reservation))
+    for unit in sorted(kept):
+        if kept[unit] > all_units(grid, unit[0])[unit]:
+            yield f"{kept[unit]} of {unit[0]}"
+
+
+def _out_of_time(state: State) -> Iterator[str]:
+    for job, attempt in _attempts(state):
+        if not attempt.started_s <= state.now_s:
+            yield f"{_name(job, attempt)} starts at {attempt.started_s:g}"
+        if any(task.lease_until_s < attempt.started_s for task in live_tasks(attempt)):
+            yield f"{_name(job, attempt)} has a lease from before it"
+
+
+_AWAY = frozenset({JobState.QUEUED, JobState.STOPPING})
+"""States in which a job may have a reservation: it waits, or is on its way to other places."""
+
 _LAWS = (
     ("no device is held twice", _held_twice),
     ("a gang is whole or not there", _partial_gangs),
@@ -108,6 +139,9 @@ _LAWS = (
     ("an attempt starts after the one before it has ended", _overlaps),
     ("wishes are for jobs that hold devices", _idle_wishes),
     ("no job is restarted more often than its policy allows", _overspent_restarts),
+    ("places are kept for whoever waits or is leaving", _misreserved),
+    ("no more is reserved than there is", _overbooked),
+    ("nothing starts later than now, and leases begin with the attempt", _out_of_time),
 )
 
 

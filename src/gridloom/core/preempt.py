@@ -53,9 +53,11 @@ class Search:
 
     def __init__(self, index: Index, now: float) -> None:
         self.index, self.now = index, now
-        self._running: list[Job] | None = None
+        self._running: dict[str, list[Job]] | None = None
+        self._sizes: dict[str, list[tuple[int, int]]] = {}
         self._grounds: dict[str, Ground] = {}
-        self._lent: dict[str, bool] = {}
+        self._lent: dict[tuple[str, str, str, int], bool] = {}
+        self._lent_at = -1
 
     def victims(self, bucket: Bucket, job: Job, block: Block) -> Victims | None:
         """Return whom to evict for a job that cannot start; nothing if that would not help."""
@@ -64,7 +66,7 @@ class Search:
         if job.reservation is not None or not self._worth_a_look(bucket, job):
             return None
         for demand in bucket.shape.possible:
-            candidates = self._candidates(job, demand)
+            candidates = self._candidates(job, demand) if self._may_help(job, demand) else []
             if candidates and (found := self._least(job, demand, candidates)):
                 self._running = None
                 return found
@@ -93,23 +95,77 @@ class Search:
     def _candidates(self, job: Job, demand: Demand) -> list[Job]:
         """Return whom the policy lets the job evict; on what ground stands in ``_grounds``."""
         index = self.index
-        if self._running is None:
-            self._running = [
-                index.state.jobs[job_id]
-                for job_id in index.holdings
-                if index.state.jobs[job_id].spec.preemptible
-            ]
-        self._lent = {}
         anywhere = bool(demand.eligible.all())
-        self._grounds = {
-            other.job_id: ground
-            for other in self._running
-            if (other.state is JobState.RUNNING or other.state is JobState.STARTING)
-            and not other.wanted
+        found = [
+            (other, ground)
+            for other in self._suspects(job, demand)
+            if not other.wanted
             and (anywhere or demand.eligible[index.holdings[other.job_id].units].any())
             and (ground := self._ground(job, demand, other)) is not None
-        }
-        return [other for other in self._running if other.job_id in self._grounds]
+        ]
+        self._grounds = {other.job_id: ground for other, ground in found}
+        return [other for other, _ in found]
+
+    def _suspects(self, job: Job, demand: Demand) -> list[Job]:
+        """Return the running jobs among which candidates may be."""
+        all_of = self._by_queue()
+        if self.index.policy.preemption.min_run_s:  # when each is old enough is to be noted
+            return [other for jobs in all_of.values() for other in jobs]
+        return [
+            other
+            for queue, jobs in all_of.items()
+            if self._is_near(job, queue) or self._is_lent(job, demand, queue)
+            for other in jobs
+        ]
+
+    def _by_queue(self) -> dict[str, list[Job]]:
+        """Return the jobs that run, may be evicted and were not told to go, by their queues."""
+        if self._running is None:
+            self._running = {}
+            for job_id in self.index.holdings:
+                job = self.index.state.jobs[job_id]
+                runs = job.state is JobState.RUNNING or job.state is JobState.STARTING
+                if runs and job.spec.preemptible and not job.wanted:
+                    self._running.setdefault(job.spec.queue, []).append(job)
+            self._sizes = {
+                queue: sorted(
+                    (job.spec.priority, job.attempts[-1].placement.option.devices) for job in jobs
+                )
+                for queue, jobs in self._running.items()
+            }
+        return self._running
+
+    def _is_near(self, job: Job, queue: str) -> bool:
+        """Return whether it is not quota that keeps a job from those of a queue."""
+        return queue == job.spec.queue or not self.index.ledger.limited(queue)
+
+    def _is_lent(self, job: Job, demand: Demand, queue: str) -> bool:
+        """Return whether a queue has what that of the job may take back for it."""
+        if self._lent_at != self.index.charges:
+            self._lent_at = self.index.charges
+            self._lent.clear()
+        key = job.spec.queue, queue, demand.option.accelerator, demand.devices
+        if key not in self._lent:
+            self._lent[key] = self.index.ledger.lends_to(*key)
+        return self._lent[key]
+
+    def _may_help(self, job: Job, demand: Demand) -> bool:
+        """Return whether all who might go have devices enough, which is quickly told."""
+        rule, capacity = self.index.policy.preemption, self.index.capacity
+        if rule.order or rule.min_run_s or capacity.kept(job.job_id) is not None:
+            return True
+        missing = demand.devices - capacity.total
+        for queue in self._by_queue():
+            near = self._is_near(job, queue)
+            if near or self._is_lent(job, demand, queue):
+                missing -= sum(
+                    devices
+                    for priority, devices in self._sizes[queue]
+                    if not near or priority < job.spec.priority
+                )
+            if missing <= 0:
+                return True
+        return False
 
     def _ground(self, job: Job, demand: Demand, other: Job) -> Ground | None:
         """Return on what ground the job may have another evicted; nothing if on none."""
@@ -121,18 +177,18 @@ class Search:
         ledger, mine, theirs = self.index.ledger, job.spec.queue, other.spec.queue
         if mine != theirs and ledger.limited(theirs):
             # what a tenant has within its own nominal is its own, whatever the priorities
-            kind, devices = demand.option.accelerator, demand.devices
             above = policy.priority and job.spec.priority > other.spec.priority
-            if (lent := self._lent.get(theirs)) is None:
-                lent = self._lent[theirs] = ledger.lends_to(mine, theirs, kind, devices)
+            lent = self._is_lent(job, demand, theirs)
             return Ground.LENT if lent and (policy.reclaim or above) else None
         if policy.priority and job.spec.priority > other.spec.priority:
             return Ground.PRIORITY
+        if not policy.order:
+            return None
         if other.evicted_s and now - other.evicted_s < policy.cooldown_s:
             self.index.again(other.evicted_s + policy.cooldown_s)
             return None
         equal = job.spec.priority == other.spec.priority
-        return Ground.ORDER if policy.order and equal and self._comes_before(job, other) else None
+        return Ground.ORDER if equal and self._comes_before(job, other) else None
 
     def may_go(self, job: Job, demand: Demand, other: Job) -> bool:
         """Return whether, in the state of a trial, another may be evicted besides those released.

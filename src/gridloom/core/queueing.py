@@ -326,7 +326,8 @@ def _is_hopeless(
         rights: How many devices of a kind queues have the first right to, as far as was asked.
     """
     capacity = index.capacity
-    if bucket.failed != capacity.grown and bucket.shape.least <= capacity.total:
+    full = bucket.failed == capacity.grown or bucket.shape.least > capacity.total
+    if not full and not _is_short(index, bucket, job):
         return False
     if job.reservation is not None or job.spares or bucket.queue in index.strict:
         return False
@@ -339,6 +340,14 @@ def _is_hopeless(
     if rule.order or (rule.priority and min(index.running_at, default=0) < job.spec.priority):
         return False
     return not (rule.reclaim and index.reclaims and _is_owed(index, bucket, rights))
+
+
+def _is_short(index: Index, bucket: Bucket, job: Job) -> bool:
+    """Return whether the queue of a bucket may have nothing that its first job could take."""
+    return all(
+        index.shortage(job, demand.option.accelerator, demand.devices) is not None
+        for demand in bucket.shape.possible
+    )
 
 
 def _is_owed(index: Index, bucket: Bucket, rights: dict[tuple[str, str], int]) -> bool:

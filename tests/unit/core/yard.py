@@ -53,6 +53,7 @@ class Yard:
         )
         self.machine = Machine(terms=TERMS)
         self.now = START_S
+        self._asked = 0
         self.actions: list[AnyAction] = []
         self.step(InventoryChanged(inventory=self.grid))
 
@@ -72,7 +73,9 @@ class Yard:
         foreseen = {name: more.pop(name) for name in names if name in more}
         options = more.pop("options", None) or (shape(ranks),)
         asked = spec(*options, forecast=Forecast(duration_s=run_s, **foreseen), **more)
-        return self.step(JobSubmitted(job_id=job_id, spec=asked, submitted_s=self.now))
+        self._asked += 1  # a moment apart, so that the first to ask is the first in order
+        submitted_s = self.now - 1.0 + 1e-3 * self._asked
+        return self.step(JobSubmitted(job_id=job_id, spec=asked, submitted_s=submitted_s))
 
     def timer(self) -> float | None:
         """Return when the machine wants to be looked at again."""

@@ -16,10 +16,10 @@ import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from msgspec.structs import replace
-
 from bench import policies_loads as loads
 from bench.policies_run import Case, Result, presets_table, ratios_table, run
+from msgspec.structs import replace
+
 from gridloom.base.errors import GridloomError
 from gridloom.model.policy import POLICIES, Policy, Preemption, Weights, combined
 
@@ -98,33 +98,8 @@ def _tables(what: str, cases: list[Case]) -> Tables:
             ],
         )
     )
-    tables += _prediction(row)
-    tables += _preemption(row)
-    if what in ("philly", "kalos", "seren"):
-        tables += _topology(row)
-        tables.append(
-            (
-                "defragmentation",
-                [
-                    row("backfill, packed", loads.packed),
-                    row(
-                        "+defragment",
-                        lambda c: replace(loads.packed(c), policy=combined("backfill+defragment")),
-                    ),
-                    row(
-                        "+defragment, checkpoints",
-                        lambda c: replace(
-                            loads.packed(loads.checkpoints(c)),
-                            policy=combined("backfill+defragment"),
-                        ),
-                    ),
-                ],
-            )
-        )
-    if what == "openb":
-        tables += _kinds(row)
-    if what in ("kalos", "seren"):
-        tables += _made(row)
+    for part in _PARTS[what]:
+        tables += part(row)
     return tables
 
 
@@ -164,8 +139,12 @@ def _preemption(row: Row) -> Tables:
                     row("without", _with(off)),
                     row("with", _with(on)),
                     row(
-                        "with, checkpoints",
-                        lambda c, on=on: replace(loads.checkpoints(c), policy=on),
+                        "with, saving and restarting are free",
+                        lambda c, on=on: replace(loads.checkpoints(c, 0.0, 0.0), policy=on),
+                    ),
+                    row(
+                        "with, nothing can be saved",
+                        lambda c, on=on: replace(loads.checkpoints(c, loads.NEVER_S), policy=on),
                     ),
                     row(
                         "with, after 30 min of running",
@@ -215,12 +194,29 @@ def _topology(row: Row) -> Tables:
     return tables
 
 
+def _defragmentation(row: Row) -> Tables:
+    moving = combined("backfill+defragment")
+    return [
+        (
+            "defragmentation",
+            [
+                row("packed, backfill", loads.packed),
+                row("packed, +defragment", lambda c: replace(loads.packed(c), policy=moving)),
+                row(
+                    "packed, +defragment, moves are free",
+                    lambda c: replace(loads.packed(loads.checkpoints(c, 0.0, 0.0)), policy=moving),
+                ),
+            ],
+        )
+    ]
+
+
 def _kinds(row: Row) -> Tables:
     return [
         (
             "kinds of device",
             [
-                row("backfill, speeds unknown to nobody", loads.kinds_differ),
+                row("backfill, speeds known", loads.kinds_differ),
                 row(
                     "throughput",
                     lambda c: replace(loads.kinds_differ(c), policy=POLICIES["throughput"]),
@@ -282,16 +278,18 @@ def _made(row: Row) -> Tables:
                 ),
             ],
         ),
-        (
-            "price and carbon",
-            [
-                row(
-                    f"{name}, load {load:g}",
-                    lambda c, n=name, x=load: replace(loads.at_load(c, x), policy=POLICIES[n]),
-                )
-                for load in (0.4, 0.9)
-                for name in ("backfill", "cost", "carbon")
-            ],
+        *(
+            (
+                f"price and carbon, load {load:g}",
+                [
+                    row(
+                        name,
+                        lambda c, n=name, x=load: replace(loads.at_load(c, x), policy=POLICIES[n]),
+                    )
+                    for name in ("backfill", "cost", "carbon")
+                ],
+            )
+            for load in (0.4, 0.9)
         ),
         (
             "quotas",
@@ -303,6 +301,14 @@ def _made(row: Row) -> Tables:
             ],
         ),
     ]
+
+
+_PARTS: dict[str, tuple[Callable[[Row], Tables], ...]] = {
+    "philly": (_prediction, _preemption, _topology, _defragmentation),
+    "openb": (_kinds, _prediction),
+    "kalos": (_made,),
+    "seren": (_made, _topology, _preemption, _prediction, _defragmentation),
+}
 
 
 if __name__ == "__main__":

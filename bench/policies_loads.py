@@ -10,9 +10,9 @@ from collections import defaultdict
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from bench.policies_run import Case
 from msgspec.structs import replace
 
-from bench.policies_run import Case
 from gridloom.base.errors import InputError, Problem
 from gridloom.cli.simulate_files import read_text
 from gridloom.model.inventory import Inventory, Node, Site
@@ -28,6 +28,7 @@ LEVELS = ("pod", "rack")
 LONGEST_S = {"philly": 2 * DAY_S, "openb": DAY_S}
 """Longer jobs are left out: in a window of some days one of them would decide its figures."""
 
+NEVER_S = 1e9
 CHECKPOINT_S, RESTART_S, EVERY_S = 30.0, 120.0, 1800.0
 """Of ``checkpoints``: an assumption, the same as that of made loads."""
 
@@ -76,9 +77,7 @@ def openb(pods: Path, nodes: Path, jobs: int, windows: int, load: float) -> list
     devices = sum(counts.values())
     cases = []
     for number, part in enumerate(_windows(arrivals, jobs, windows), start=1):
-        faster = load * devices / _asked(part)
-        first_s = part[0].submit_s
-        close = tuple(replace(a, submit_s=first_s + (a.submit_s - first_s) / faster) for a in part)
+        faster, close = _loaded(part, load * devices)
         about = (
             f"{_said(close)}; submissions {faster:.1f} times as fast; {devices} devices; {left_out}"
         )
@@ -99,10 +98,12 @@ def made(cluster: str, jobs: int, seed: int, load: float) -> Case:
         forecast_spread=0.5,
         queues=("a", "b", "c"),
     )
-    arrivals = generate(spec, random.Random(seed)).arrivals
+    arrivals = _generated(spec, seed)
     grid = replace(grid, queues=_queues(arrivals))
     about = f"{_said(arrivals)}; 3 sites of {site_devices} devices"
-    return replace(_case(cluster, seed, about, grid, arrivals), made=spec, seed=seed)
+    return Case(
+        name=f"{cluster}-{seed}", about=about, grid=grid, arrivals=arrivals, made=spec, seed=seed
+    )
 
 
 def at_load(case: Case, load: float) -> Case:
@@ -176,15 +177,15 @@ def priority_of_ls(case: Case) -> Case:
     return replace(case, arrivals=arrivals)
 
 
-def checkpoints(case: Case) -> Case:
-    """Return jobs that save their state."""
+def checkpoints(case: Case, save_s: float = CHECKPOINT_S, restart_s: float = RESTART_S) -> Case:
+    """Return jobs that save their state when they are stopped, and begin from it."""
 
     def change(arrival: Arrival) -> Arrival:
         forecast = replace(
             arrival.spec.forecast,
-            checkpoint_s=CHECKPOINT_S,
-            restart_s=RESTART_S,
-            checkpoint_every_s=EVERY_S,
+            checkpoint_s=save_s,
+            restart_s=restart_s,
+            checkpoint_every_s=EVERY_S if save_s < NEVER_S else 0.0,
         )
         return replace(arrival, spec=replace(arrival.spec, forecast=forecast))
 
@@ -226,9 +227,24 @@ def _windows(arrivals: tuple[Arrival, ...], jobs: int, count: int) -> list[tuple
 
 
 def _asked(part: Sequence[Arrival]) -> float:
-    """Return the devices that are asked for on average while jobs arrive."""
-    span_s = part[-1].submit_s - part[0].submit_s
-    return sum(a.spec.options[0].devices * a.work_s for a in part) / span_s
+    """Return the devices that would run on average while jobs arrive, were there no limit."""
+    end_s = part[-1].submit_s
+    device_s = sum(a.spec.options[0].devices * min(a.work_s, end_s - a.submit_s) for a in part)
+    return device_s / (end_s - part[0].submit_s)
+
+
+def _loaded(part: Sequence[Arrival], devices: float) -> tuple[float, tuple[Arrival, ...]]:
+    """Return how much faster jobs must arrive so that so many devices would run, and them so."""
+    low, high = 1e-3, 1e5
+    for _ in range(40):
+        middle = math.sqrt(low * high)
+        low, high = (middle, high) if _asked(_closer(part, middle)) < devices else (low, middle)
+    return low, _closer(part, low)
+
+
+def _closer(part: Sequence[Arrival], faster: float) -> tuple[Arrival, ...]:
+    first_s = part[0].submit_s
+    return tuple(replace(a, submit_s=first_s + (a.submit_s - first_s) / faster) for a in part)
 
 
 def _said(part: Sequence[Arrival]) -> str:
@@ -238,7 +254,7 @@ def _said(part: Sequence[Arrival]) -> str:
     return (
         f"{len(part)} jobs in {days:.2f} days, median {work[len(work) // 2]:.0f} s, p99"
         f" {work[int(len(work) * 0.99)] / HOUR_S:.1f} h, up to {most} devices,"
-        f" {_asked(part):.0f} devices asked for on average"
+        f" {_asked(part):.0f} devices would run on average"
     )
 
 
@@ -285,14 +301,20 @@ def _queues(part: Sequence[Arrival]) -> tuple[Queue, ...]:
 
 
 def _case(what: str, number: int, about: str, grid: Inventory, part: tuple[Arrival, ...]) -> Case:
-    return Case(name=f"{what}-{number}", about=about, grid=grid, arrivals=part)
+    plain = Case(name=f"{what}-{number}", about=about, grid=grid, arrivals=part, seed=number)
+    return checkpoints(plain)
 
 
 def _again(case: Case, **changes: float) -> Case:
     if case.made is None:
         raise InputError([Problem("is no made load", "make one")])
     spec = replace(case.made, **changes)
-    return replace(case, arrivals=generate(spec, random.Random(case.seed)).arrivals)
+    return replace(case, arrivals=_generated(spec, case.seed))
+
+
+def _generated(spec: GeneratorSpec, seed: int) -> tuple[Arrival, ...]:
+    """Return jobs that arrive so fast that the load is that while they arrive, not until the end."""
+    return _loaded(generate(spec, random.Random(seed)).arrivals, spec.load * spec.devices)[1]
 
 
 def _options(case: Case, change: Callable[[str, tuple[Option, ...]], tuple[Option, ...]]) -> Case:

@@ -15,9 +15,10 @@ from msgspec.structs import replace
 
 from gridloom.base.codec import decode, encode
 from gridloom.core import laws, order
+from gridloom.core.dependencies import unmet_dependencies
 from gridloom.core.explain import ever_fits
 from gridloom.core.gang import Finder
-from gridloom.core.index import Index, unmet_dependencies
+from gridloom.core.index import Index
 from gridloom.core.machine import Machine
 from gridloom.core.state import State, live_tasks
 from gridloom.core.turn import LeaseTerms

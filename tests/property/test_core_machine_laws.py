@@ -24,7 +24,6 @@ from tests.property.core_world import HAPPENS, World, grid_by_chance
 
 from gridloom.base.codec import encode
 from gridloom.core.machine import Machine
-from gridloom.core.state import State
 
 SHARES = 2
 """Parts of the long run, one for each processor."""

@@ -78,7 +78,8 @@ class Schedule:
                 bucket, job = seat.bucket, seat.job
                 if seat.starts:
                     again = True
-                    yield bucket, job, None
+                    if self._may_still(job):
+                        yield bucket, job, None
                 elif id(bucket) not in blocked:
                     blocked.add(id(bucket))
                     reserved = job.reservation
@@ -86,6 +87,11 @@ class Schedule:
                     if job.reservation is not reserved:
                         again = True
                         break
+
+    def _may_still(self, job: Job) -> bool:
+        """Return whether the job's queue still lets it start after those that have just started."""
+        demand = self.index.promises.promised[job.job_id].demand
+        return Pass(self.index, self.now).short(job, demand) is None
 
     # --- one round
 

@@ -2,10 +2,12 @@
 
 import math
 
+import numpy as np
+
 from gridloom.core import calendar, order, preempt, progress, rearrange
 from gridloom.core.capacity import Holding
 from gridloom.core.conservative import Schedule
-from gridloom.core.gang import Spot
+from gridloom.core.gang import Finder, Spot
 from gridloom.core.index import Bucket, Index
 from gridloom.core.queueing import Block, Line, Pass
 from gridloom.core.turn import Turn
@@ -77,8 +79,23 @@ def _start_reserved(turn: Turn) -> None:
         if index.shortage(job, option.accelerator, option.devices):
             continue
         placed = index.capacity.place_kept(job.reservation, index.ranker.prices)
-        if placed is not None and not calendar.runs_into_booking(turn, job, job.reservation):
+        if placed is None or calendar.runs_into_booking(turn, job, job.reservation):
+            continue
+        if _suits(index, job, *placed):
             _begin(turn, job, *placed)
+        else:
+            index.unreserve(job)
+
+
+def _suits(index: Index, job: Job, placement: Placement, held: Holding) -> bool:
+    """Return whether the places are still such as the job needs: the nodes may be others by now."""
+    available = np.zeros_like(index.capacity.free)
+    available[held.units] = held.devices
+    return any(
+        Finder(demand, None, available).fits()
+        for demand in index.shape(job.spec).possible
+        if demand.option == placement.option
+    )
 
 
 def _make_room(
@@ -87,6 +104,7 @@ def _make_room(
     """Let others shrink, move or go if that lets a job start, and keep for it what they leave."""
     start_s = job.promised_s or math.inf
     if rearrange.make_room(turn, bucket, job, block, start_s):
+        evicting.look_again()
         return Block(Why.MAKING_ROOM)
     found = evicting.victims(bucket, job, block)
     if found is None:

@@ -7,9 +7,10 @@ from msgspec.structs import replace
 
 from gridloom.core import order, pending, sentences, standing
 from gridloom.core.allowance import Allowance
+from gridloom.core.dependencies import unmet_dependencies
 from gridloom.core.fit import Ground, survey
 from gridloom.core.gang import Spot
-from gridloom.core.index import Index, unmet_dependencies
+from gridloom.core.index import Index
 from gridloom.core.queueing import Block, Line, Pass
 from gridloom.core.shortage import Shortage
 from gridloom.core.state import State

@@ -15,6 +15,7 @@ from gridloom.base.errors import BrokenError
 from gridloom.core import order, progress
 from gridloom.core.capacity import Capacity, Holding
 from gridloom.core.demand import Demand
+from gridloom.core.dependencies import unmet_dependencies
 from gridloom.core.gang import Finder, Spot, predicted_step_s
 from gridloom.core.ledger import Ledger
 from gridloom.core.profile import Kept
@@ -25,7 +26,7 @@ from gridloom.core.topology import Tree
 from gridloom.model.inventory import Inventory
 from gridloom.model.life import HOLDING, JOB_TRANSITIONS, OVER, Job, JobState, Placement
 from gridloom.model.policy import Policy
-from gridloom.model.spec import Dependency, JobSpec
+from gridloom.model.spec import JobSpec
 
 _MOMENT_S = 1e-3
 """After a time at which something may still be done, how long until it may not."""
@@ -476,27 +477,3 @@ class Index:
         )
         self._recount()
         self.dirty = True
-
-
-def unmet_dependencies(state: State, job: Job) -> list[str]:
-    """Return the jobs that must end, or start, before this one may.
-
-    A job that is not known was over and is forgotten.
-    """
-    return [
-        need.job_id
-        for need in job.spec.after
-        if (other := state.jobs.get(need.job_id)) is not None and not _met(need, other)
-    ]
-
-
-def _met(need: Dependency, other: Job) -> bool:
-    match need.kind:
-        case "after":
-            return bool(other.attempts) or other.state in OVER
-        case "afterany":
-            return other.state in OVER
-        case "afterok":
-            return other.state is JobState.SUCCEEDED
-        case "afternotok":
-            return other.state in OVER and other.state is not JobState.SUCCEEDED

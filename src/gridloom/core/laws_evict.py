@@ -58,7 +58,11 @@ class Evictions:
             before: Reservations before the step, by job.
         """
         kept = {name: _kept(book, state.jobs[name]) for name in keepers}
+        leaving = [name for name in book.held if state.jobs[name].wanted == "evict"]
+        later = {held.job_id for deal in deals for held, _ in deal.victims}
         for deal in deals:
+            later -= {held.job_id for held, _ in deal.victims}
+            gone = frozenset(name for name in leaving if name not in later)
             names = [held.job_id for held, _ in deal.victims]
             job = state.jobs.get(deal.by)
             if job is None or job.state is not JobState.QUEUED or job.reservation is None:
@@ -66,7 +70,7 @@ class Evictions:
                 continue
             if job.reservation is before.get(deal.by):
                 yield f"{', '.join(names)} leave for {deal.by}, for which the same was kept before"
-            yield from self._needless(state, book, deal, kept)
+            yield from self._needless(state, book, deal, kept, gone)
             for held, reason in deal.victims:
                 yield from self._unlawful(state, job, state.jobs[held.job_id], reason)
             yield from self._turned(state, book, deal)
@@ -106,16 +110,23 @@ class Evictions:
         self._evicted_s.pop(job_id, None)
 
     def _needless(
-        self, state: State, book: Book, deal: Deal, kept: Mapping[str, Mapping[Unit, int]]
+        self,
+        state: State,
+        book: Book,
+        deal: Deal,
+        kept: Mapping[str, Mapping[Unit, int]],
+        leaving: frozenset[str],
     ) -> Iterator[str]:
         """Yield victims without whom the places would be free just as well."""
         names = frozenset(held.job_id for held, _ in deal.victims)
+        if all(reason.code is Why.PREEMPTED for _, reason in deal.victims):
+            names |= leaving  # who was told to go for somebody else is as good as gone
         going = [state.jobs[deal.by]]
         going += [state.jobs[h.job_id] for h, why in deal.victims if why.code is not Why.PREEMPTED]
         for held, _ in deal.victims:
             gone = names - {held.job_id}
             others = [job for job in going if job.job_id != held.job_id]
-            if not any(_lacks(book, job, held, gone, kept) for job in others):
+            if not any(_lacks(state, book, job, held, gone, kept) for job in others):
                 yield f"{held.job_id} leaves for {deal.by}, which does not need its places"
 
     def _turned(self, state: State, book: Book, deal: Deal) -> Iterator[str]:
@@ -196,7 +207,8 @@ def _value(job: Job, policy: Policy, now: float) -> float:
     return job.device_s + devices * (now - (attempt.started_s if attempt else now))
 
 
-def _lacks(
+def _lacks(  # one more argument than is usual: all of it is the scene
+    state: State,
     book: Book,
     job: Job,
     held: Held,
@@ -218,24 +230,31 @@ def _lacks(
             wanted = hosted(places, task.domain, name)
             if wanted and book.host(task.domain, name, gone) < wanted:
                 return True
-    return _lacks_quota(book, job, gone)
+    return _lacks_quota(book, job, gone, [state.jobs[name] for name in kept])
 
 
-def _lacks_quota(book: Book, job: Job, gone: frozenset[str]) -> bool:
+def _lacks_quota(book: Book, job: Job, gone: frozenset[str], keepers: Sequence[Job]) -> bool:
     """Return whether the job's queue could not have the job once all of ``gone`` have left."""
     assert job.reservation is not None
     option, ledger = job.reservation.option, book.ledger
     left = [book.held[name] for name in sorted(gone)]
-    if job.job_id in book.held:  # it goes over to other places, and leaves its own
-        left.append(book.held[job.job_id])
+    charged = [other for other in keepers if other is not job and other.reservation is not None]
+    for other in charged:
+        ledger.take(other.spec.queue, *_asked(other.reservation))
     for one in left:
-        theirs = one.placement.option
-        ledger.give_back(one.queue, theirs.accelerator, theirs.devices)
+        ledger.give_back(one.queue, *_asked(one.placement))
     short = ledger.shortage(job.spec.queue, option.accelerator, option.devices)
     for one in reversed(left):
-        theirs = one.placement.option
-        ledger.take(one.queue, theirs.accelerator, theirs.devices)
+        ledger.take(one.queue, *_asked(one.placement))
+    for other in reversed(charged):
+        ledger.give_back(other.spec.queue, *_asked(other.reservation))
     return short is not None
+
+
+def _asked(places: Placement | None) -> tuple[str, int]:
+    """Return the kind and the number of devices of some places."""
+    assert places is not None
+    return places.option.accelerator, places.option.devices
 
 
 def _kept(book: Book, job: Job) -> dict[Unit, int]:

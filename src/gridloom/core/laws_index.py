@@ -6,7 +6,8 @@ from collections.abc import Iterator
 import numpy as np
 
 from gridloom.base.errors import BrokenError
-from gridloom.core.index import Index, unmet_dependencies
+from gridloom.core.dependencies import unmet_dependencies
+from gridloom.core.index import Index
 from gridloom.core.laws_place import Unit, all_units, grid_of, units_of
 from gridloom.model.life import HOLDING, Job, JobState
 
@@ -69,6 +70,10 @@ def _use(index: Index) -> Iterator[str]:
     for job in _holding(index):
         option = job.attempts[-1].placement.option
         used[job.spec.queue, option.accelerator] += option.devices
+    for job in index.state.jobs.values():
+        if job.reservation is not None:  # what is reserved counts as used
+            option = job.reservation.option
+            used[job.spec.queue, option.accelerator] += option.devices
     kinds = {*index.tree.totals, *(kind for _, kind in used)}
     queues = {"", *index.queues, *(queue for queue, _ in used)}
     for queue in sorted(queues):
@@ -111,7 +116,7 @@ _LAWS = (
     ("what is free is what nobody holds", _free),
     ("what is kept is what is reserved and spare", _kept),
     ("what is available is free, not kept and well", _available),
-    ("queues are charged for what their jobs hold", _use),
+    ("queues are charged for what their jobs hold and what is reserved for them", _use),
     ("whoever holds devices is known to", _holders),
     ("whoever could start waits in one bucket of the own queue", _waiting),
 )

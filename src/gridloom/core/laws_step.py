@@ -10,7 +10,7 @@ from typing import Literal
 
 from gridloom.base.errors import BrokenError
 from gridloom.core import laws, progress
-from gridloom.core.index import unmet_dependencies
+from gridloom.core.dependencies import unmet_dependencies
 from gridloom.core.laws_book import Book
 from gridloom.core.laws_evict import FOR_OTHERS, Evictions, beneficiary, deals_of, grown
 from gridloom.core.laws_index import check_index
@@ -231,6 +231,9 @@ class StepLaws:
 
     def _kept_for_others(self, state: State, job: Job, placement: Placement) -> Iterator[str]:
         """Yield what was reserved for others all through the step, and is taken from them."""
+        own = self._reserved.get(job.job_id)
+        if own is not None and {t.domain for t in own.tasks} == {t.domain for t in placement.tasks}:
+            return  # of those for whom places are kept whoever comes first may be served first
         kept: dict[tuple[str, int], int] = {}
         for name, places in self._reserved.items():
             other = state.jobs.get(name)

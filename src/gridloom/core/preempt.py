@@ -55,6 +55,7 @@ class Search:
         self.index, self.now = index, now
         self._running: dict[str, list[Job]] | None = None
         self._sizes: dict[str, list[tuple[int, int]]] = {}
+        self._leaving: list[Job] | None = None
         self._grounds: dict[str, Ground] = {}
         self._lent: dict[tuple[str, str, str, int], bool] = {}
         self._lent_at = -1
@@ -68,7 +69,7 @@ class Search:
         for demand in bucket.shape.possible:
             candidates = self._candidates(job, demand) if self._may_help(job, demand) else []
             if candidates and (found := self._least(job, demand, candidates)):
-                self._running = None
+                self._running = self._leaving = None
                 return found
         bucket.helpless = (self.index.moment, job.job_id)
         return None
@@ -135,6 +136,17 @@ class Search:
             }
         return self._running
 
+    def leaving(self) -> list[Job]:
+        """Return the jobs that were told to go for somebody: they are as good as gone."""
+        if self._leaving is None:
+            jobs = map(self.index.state.jobs.__getitem__, self.index.holdings)
+            self._leaving = [other for other in jobs if other.wanted == "evict"]
+        return self._leaving
+
+    def look_again(self) -> None:
+        """Take in that somebody was told to go for another cause than a search."""
+        self._leaving = None
+
     def _is_near(self, job: Job, queue: str) -> bool:
         """Return whether it is not quota that keeps a job from those of a queue."""
         return queue == job.spec.queue or not self.index.ledger.limited(queue)
@@ -155,6 +167,8 @@ class Search:
         if rule.order or rule.min_run_s or capacity.kept(job.job_id) is not None:
             return True
         missing = demand.devices - capacity.total
+        for other in self.leaving():
+            missing -= other.attempts[-1].placement.option.devices
         for queue in self._by_queue():
             near = self._is_near(job, queue)
             if near or self._is_lent(job, demand, queue):
@@ -177,10 +191,10 @@ class Search:
         ledger, mine, theirs = self.index.ledger, job.spec.queue, other.spec.queue
         if mine != theirs and ledger.limited(theirs):
             # what a tenant has within its own nominal is its own, whatever the priorities
-            above = policy.priority and job.spec.priority > other.spec.priority
+            above = policy.priority and self._outranks(job, other)
             lent = self._is_lent(job, demand, theirs)
             return Ground.LENT if lent and (policy.reclaim or above) else None
-        if policy.priority and job.spec.priority > other.spec.priority:
+        if policy.priority and self._outranks(job, other):
             return Ground.PRIORITY
         if not policy.order:
             return None
@@ -189,6 +203,13 @@ class Search:
             return None
         equal = job.spec.priority == other.spec.priority
         return Ground.ORDER if equal and self._comes_before(job, other) else None
+
+    def _outranks(self, job: Job, other: Job) -> bool:
+        """Return whether a job is of higher priority, the other's age told in as in the order."""
+        if job.spec.priority <= other.spec.priority:
+            return False
+        policy = self.index.policy
+        return order.key(job, policy, self.now)[0] < order.key(other, policy, self.now)[0]
 
     def may_go(self, job: Job, demand: Demand, other: Job) -> bool:
         """Return whether, in the state of a trial, another may be evicted besides those released.
@@ -265,6 +286,8 @@ class Search:
     def _least(self, job: Job, demand: Demand, candidates: Sequence[Job]) -> Victims | None:
         with _Trial(self, job, demand) as trial:
             found: list[tuple[tuple[object, ...], int, list[Job]]] = []
+            if not trial.may_fit(candidates):
+                return None
             orders = self._orders(candidates)
             if not any(trial.all_of(order) for order in orders):
                 return None
@@ -341,11 +364,7 @@ class _Trial:
         self._search, self._job, self._demand = search, job, demand
         self._released: dict[str, Job] = {}
         self._grown = search.index.capacity.grown
-        self._leaving = [
-            other
-            for other in map(search.index.state.jobs.__getitem__, search.index.holdings)
-            if other.wanted == "evict"
-        ]
+        self._leaving = search.leaving()
         for other in self._leaving:  # who was told to go for somebody is as good as gone
             self._give_back(other)
         self.emptied = self.finder()
@@ -367,6 +386,10 @@ class _Trial:
         self._released[other.job_id] = other
         self._give_back(other)
         return True
+
+    def may_fit(self, candidates: Sequence[Job]) -> bool:
+        """Return whether the job would fit, quotas aside, if all of them could go."""
+        return self._demand.bounded or self._finder_without(candidates).fits()
 
     def all_of(self, order: Sequence[Job]) -> bool:
         """Return whether the job fits once all who may go are gone."""

@@ -297,7 +297,10 @@ def _hold_places(turn: Turn, job: Job, attempt: Attempt, wanted: Reason | None) 
     """Keep the places of a gang that lost one of them, which may soon come back."""
     hold_s = turn.index.policy.slot_hold_s
     assert attempt.outcome is not None
-    lost = attempt.outcome.code in _PLACE_LOST or (wanted and wanted.code is Why.DRAINED)
+    if wanted is not None:  # who was told to go has left its places, but to get off a sick node
+        lost = wanted.code is Why.DRAINED
+    else:
+        lost = attempt.outcome.code in _PLACE_LOST
     if not lost:
         turn.index.spare(job, ())
     if lost and hold_s and job.reservation is None:

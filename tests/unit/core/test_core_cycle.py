@@ -3,6 +3,8 @@
 import random
 
 from msgspec.structs import replace
+from tests.unit.core.grids import shape, site
+from tests.unit.core.yard import Yard
 
 from gridloom.base.codec import decode, encode
 from gridloom.core import laws
@@ -22,8 +24,9 @@ from gridloom.model.inventory import Inventory, Node, Site
 from gridloom.model.life import JobState, Outcome
 from gridloom.model.parallel import ParallelPlan
 from gridloom.model.policy import Policy, Preemption
+from gridloom.model.quota import Queue
 from gridloom.model.reason import Reason, Why
-from gridloom.model.spec import JobSpec, Option, Program
+from gridloom.model.spec import JobSpec, Option, Program, RetryPolicy
 
 
 def grid(**sites: str) -> InventoryChanged:
@@ -273,3 +276,118 @@ def test_stopping_and_resuming_in_one_step_leaves_no_old_reason() -> None:
     before = bench.reason("y")
     bench.step(StopRequested(job_id="y"), ResumeRequested(job_id="y"))
     assert bench.reason("y") == before
+
+
+# --- spare nodes
+
+
+def test_an_idle_node_is_kept_beside_a_job_the_nearest_first() -> None:
+    yard = Yard(site("a", "r0/2", "r1/2", "r1/2", "r0/2", levels="rack"), site("b", "2"))
+    assert yard.asks("x", 2, spares=1, data_sites=("a",)) == ["x"]
+    assert yard.where("x") == "a/n0:2"
+    assert yard.job("x").spares == ("a/n3",)
+    assert yard.asks("y", 2, nodes=("a/n3",)) == []  # nobody else may have it
+    assert yard.asks("z", 4, sites=("a",)) == ["z"]
+    assert yard.where("z") == "a/n1:2 a/n2:2"
+    assert yard.ends("x") == ["y"]
+    assert yard.job("x").spares == ()
+
+
+def test_spares_may_be_at_another_site_if_the_job_may_run_there() -> None:
+    yard = Yard(site("a", "2"), site("b", "2"), site("c", "2"))
+    yard.asks("x", 2, spares=3, sites=("a", "b"))
+    assert yard.job("x").spares == ("b/n0",)
+
+
+def test_no_more_spares_are_kept_than_are_idle_and_none_that_is_used_in_part() -> None:
+    yard = Yard(site("a", "2", "2", "2"))
+    yard.asks("other", 1, nodes=("a/n2",))
+    yard.asks("x", 2, spares=5)
+    assert yard.job("x").spares == ("a/n1",)
+    assert yard.asks("small", 1) == ["small"]  # the other half of n2
+    assert yard.where("small") == "a/n2:1"
+
+
+def test_spares_are_not_the_jobs_devices() -> None:
+    yard = Yard(site("a", "2", "2"), queues=[Queue(name="q", nominal={"cpu": 2})])
+    assert yard.asks("x", 2, spares=1, queue="q") == ["x"]
+    assert yard.machine.index.ledger.use("q", "cpu") == 2
+
+
+def test_after_a_loss_the_job_goes_on_at_once_on_its_spare() -> None:
+    yard = Yard(site("a", "2", "2"), preemption=Preemption(priority=False))
+    yard.asks("x", 2, spares=1)
+    assert (yard.where("x"), yard.job("x").spares) == ("a/n0:2", ("a/n1",))
+    yard.asks("y", 2, priority=9, nodes=("a/n0", "a/n1"))
+    yard.marks("a/n0", "lost")
+    assert yard.step(at=2.0) == ["x"]
+    assert yard.where("x") == "a/n1:2"
+    assert yard.job("x").spares == ()  # n0 is lost
+    assert yard.marks("a/n0", "") == ["y"]
+
+
+def test_who_may_have_others_evicted_counts_its_own_spares() -> None:
+    """Its hold is over, but the spare is still its own, and the rest comes from a victim."""
+    yard = Yard(site("a", "2", "2", "2"), slot_hold_s=10.0)
+    yard.asks("x", 4, spares=1, priority=1, retry=RetryPolicy(backoff_s=60.0))
+    assert yard.job("x").spares == ("a/n2",)
+    yard.marks("a/n0", "lost")
+    yard.ends("x", code=Why.PEER_LOST)
+    yard.step(at=20.0)
+    assert yard.asks("low", 2) == ["low"]
+    assert yard.where("low") == "a/n1:2"
+    yard.step(at=70.0)
+    assert yard.told() == {"low": Why.PREEMPTED}
+    assert yard.kept("x") == "a/n1:2 a/n2:2"
+    assert yard.goes("low") == ["x"]
+
+
+# --- reserved places
+
+
+def test_reserved_places_wait_for_quota_that_was_cut_meanwhile() -> None:
+    queues = (Queue(name="q", nominal={"cpu": 4}), Queue(name="free"))
+    yard = Yard(site("a", "4"), queues=queues)
+    yard.asks("low", 4, queue="free")
+    yard.asks("high", 4, queue="q", priority=1)
+    assert yard.kept("high") == "a/n0:4"
+    less = replace(yard.grid, queues=(replace(queues[0], nominal={"cpu": 2}), queues[1]))
+    yard.step(InventoryChanged(inventory=less))
+    assert yard.goes("low", at=1.0) == []
+    assert yard.kept("high") == "a/n0:4"
+    assert yard.step(InventoryChanged(inventory=yard.grid)) == ["high"]
+
+
+def test_a_job_that_backs_off_is_not_started_on_its_kept_places_before_its_time() -> None:
+    yard = Yard(site("a", "2"), slot_hold_s=100.0)
+    yard.asks("x", 2, retry=RetryPolicy(backoff_s=30.0))
+    yard.ends("x", code=Why.LEASE_LAPSED)
+    assert yard.kept("x") == "a/n0:2"
+    assert yard.step(at=20.0) == []
+    assert yard.asks("y", 2) == []
+    assert yard.step(at=33.0) == ["x"]
+
+
+def test_under_promises_room_is_made_for_the_first_that_is_blocked() -> None:
+    yard = Yard(site("a", "4"), blocked="conservative")
+    yard.asks("low", 4, 100.0)
+    assert yard.asks("high", 4, 10.0, priority=1) == []
+    assert yard.told() == {"low": Why.PREEMPTED}
+    assert yard.goes("low", at=5.0) == ["high"]
+    assert yard.step(*()) == []
+    assert yard.ends("high", at=15.0) == ["low"]
+
+
+def test_an_elastic_job_shrinks_for_another_under_promises_too() -> None:
+    yard = Yard(
+        site("a", "4"),
+        blocked="conservative",
+        elastic=True,
+        resize_s_min=0.0,
+        preemption=Preemption(priority=False),
+    )
+    yard.asks("e", 0, 1e4, options=(shape(4), shape(2)), elastic=True)
+    yard.runs("e")
+    yard.asks("waits", 2, 10.0)
+    assert yard.told() == {"e": Why.RESIZED}
+    assert sorted(yard.goes("e", at=1.0)) == ["e", "waits"]

@@ -87,7 +87,7 @@ def test_who_fits_nowhere_beside_what_is_kept_keeps_nothing() -> None:
     yard.asks("one", 3)
     yard.asks("all", 4)
     assert yard.ends("a-n0") == ["one"]
-    assert yard.why("all") is Why.TOO_FEW_FREE
+    assert yard.why("all") is Why.IN_USE
 
 
 def test_over_several_sites_all_that_it_could_use_is_kept() -> None:

@@ -7,8 +7,9 @@ import pytest
 from tests.unit.core.grids import grid, node, shape, site, spec
 
 from gridloom.base.errors import BrokenError
+from gridloom.core.dependencies import unmet_dependencies
 from gridloom.core.gang import Finder
-from gridloom.core.index import Bucket, Index, Shape, unmet_dependencies
+from gridloom.core.index import Bucket, Index, Shape
 from gridloom.core.order import key
 from gridloom.core.state import Mark, Signals, State
 from gridloom.core.topology import Tree

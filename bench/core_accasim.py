@@ -20,42 +20,45 @@ from typing import Any
 collections.Mapping = collections.abc.Mapping  # type: ignore[attr-defined]
 
 from accasim.base.allocator_class import FirstFit  # noqa: E402
-from accasim.base.event_class import JobFactory  # noqa: E402
 from accasim.base.scheduler_class import FirstInFirstOut  # noqa: E402
 from accasim.base.simulator_class import Simulator  # noqa: E402
-from accasim.utils.reader_class import DefaultReader  # noqa: E402
-from accasim.utils.misc import DEFAULT_SWF_MAPPER  # noqa: E402
+from accasim.utils.reader_class import Reader  # noqa: E402
 
 MEMORY = 1
 """Of each job; AccaSim turns down rows that ask for no memory."""
 
 
-class Made:
-    """Stands where the reader makes jobs of rows, and returns those made before."""
+class ReadBefore(Reader):  # type: ignore[misc]
+    """A reader of jobs that were read and made before it is asked."""
 
-    def factory(self, *, job: Any, queued_time: int) -> Any:
-        return job
+    def __init__(self, jobs: list[Any]) -> None:
+        super().__init__(None)
+        self._jobs = iter(jobs)
+        self._ahead = next(self._jobs, None)
+
+    def next(
+        self, current_time: int, time_points: int = 2, stime_name: str = "queued_time"
+    ) -> tuple[list[int], dict[int, list[Any]]]:
+        """Return the jobs of the next times of submission, with these times in order."""
+        found: dict[int, list[Any]] = {}
+        while self._ahead is not None:
+            if self._ahead.queued_time not in found and len(found) == time_points:
+                break
+            found.setdefault(self._ahead.queued_time, []).append(self._ahead)
+            self._ahead = next(self._jobs, None)
+        return list(found), found
+
+    def _read(self, current_time: int) -> None:
+        """Read nothing: everything was."""
 
 
-class ReadBefore(DefaultReader):  # type: ignore[misc]
-    """A reader that has read everything, with the package's own parser, before it is asked."""
-
-    def read_all(self) -> None:
-        rows = []
-        while (row := super()._read(0)) is not None or not self.EOF:
-            if row:
-                job = self.job_factory.factory(**row)
-                rows.append({"job": job, "queued_time": row["queued_time"]})
-        self.rows = iter(rows)
-        self.submission_enabled = True
-        self.job_factory = Made()
-        self.ready = True
-
-    def _read(self, current_time: int = 0) -> dict[str, Any] | None:
-        row: dict[str, Any] | None = next(self.rows, None)
-        if row is None:
-            self.stop_submission()
-        return row
+def made(reader: Any) -> list[Any]:
+    """Return all jobs that the package's own reader finds."""
+    jobs: list[Any] = []
+    while reader.submission_enabled or reader.loaded_jobs:
+        times, found = reader.next(0)
+        jobs += [job for at in times for job in found[at]]
+    return jobs
 
 
 def swf(jobs: list[tuple[int, int, int]]) -> str:
@@ -93,7 +96,7 @@ def simulate(folder: Path) -> dict[str, float]:
         RESULTS_FOLDER_PATH=str(folder),
         LOG_LEVEL="ERROR",
     )
-    print(type(simulator.reader), file=sys.stderr)
+    simulator.reader = ReadBefore(made(simulator.reader))
     begin_s = time.process_time()
     simulator.start_simulation()
     cpu_s = time.process_time() - begin_s

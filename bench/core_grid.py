@@ -46,7 +46,9 @@ def grid(nodes: int, *, policy: Policy, levels: bool = True, queues: int = 0) ->
     sites = min(8, nodes)
     each, rest = divmod(nodes, sites)
     return Inventory(
-        sites=tuple(_site(number, each + (number < rest), levels) for number in range(sites)),
+        sites=tuple(
+            _site(number, each + (number < rest), levels=levels) for number in range(sites)
+        ),
         policy=policy,
         queues=tuple(
             Queue(
@@ -66,7 +68,7 @@ def grid(nodes: int, *, policy: Policy, levels: bool = True, queues: int = 0) ->
     )
 
 
-def _site(number: int, nodes: int, levels: bool) -> Site:
+def _site(number: int, nodes: int, *, levels: bool) -> Site:
     return Site(
         name=f"site{number}",
         kind="local",
@@ -94,6 +96,7 @@ class Jobs:
         queues: How many queues they go to in turn.
         needs: Whether they ask anything of the topology.
         sizes: Devices, drawn evenly.
+        prefix: What their ids begin with.
     """
 
     def __init__(
@@ -104,11 +107,13 @@ class Jobs:
         queues: int = 0,
         needs: bool = True,
         sizes: Sequence[int] = SIZES,
+        prefix: str = "j",
     ) -> None:
         self._rng = random.Random(seed)
-        self._queues, self._sizes = queues, sizes
+        self._queues, self._sizes, self._prefix = queues, sizes, prefix
         self._shapes = {
-            size: [_options(size, kind, needs) for kind in range(kinds)] for size in set(sizes)
+            size: [_options(size, kind, needs=needs) for kind in range(kinds)]
+            for size in set(sizes)
         }
         self._count = 0
         self._bare = JobSpec(name="j", program=_PROGRAM, options=self._shapes[sizes[0]][0])
@@ -124,10 +129,10 @@ class Jobs:
             priority=rng.choice((0, 0, 0, 0, 1, 2)) if self._queues else 0,
             forecast=Forecast(duration_s=rng.lognormvariate(9, 1.5)),
         )
-        return JobSubmitted(job_id=f"j{self._count:07d}", submitted_s=now_s, spec=spec)
+        return JobSubmitted(job_id=f"{self._prefix}{self._count:07d}", submitted_s=now_s, spec=spec)
 
 
-def _options(size: int, kind: int, needs: bool) -> tuple[Option, ...]:
+def _options(size: int, kind: int, *, needs: bool) -> tuple[Option, ...]:
     """Return the only option of a shape; its kind says which levels it wants, and how much."""
     tensor = min(NODE_DEVICES, size) >> (kind & 1 and size >= 2)
     data = size // tensor
@@ -141,9 +146,7 @@ def _options(size: int, kind: int, needs: bool) -> tuple[Option, ...]:
             inner = ("rack", "leaf")[kind // 12 % 2]
             groups.append(GroupNeed(ranks=plan.replica_ranks, level=inner, required=False))
     memory_bytes = kind // 24 * 10**9
-    return (
-        Option(accelerator=KIND, plan=plan, groups=tuple(groups), memory_bytes=memory_bytes),
-    )
+    return (Option(accelerator=KIND, plan=plan, groups=tuple(groups), memory_bytes=memory_bytes),)
 
 
 class Drive:
@@ -152,7 +155,7 @@ class Drive:
     Attributes:
         machine: The scheduler.
         running: What runs, in no order.
-        seconds: What each timed step took.
+        seconds: CPU seconds that each timed step took.
         starts: How many jobs were started, all in all.
         now_s: The time of the last step.
         chance: Where the scheduler's comes from.
@@ -180,10 +183,10 @@ class Drive:
     def step(self, events: Sequence[AnyEvent], *, timed: bool = False) -> int:
         """Hand facts in a second later; return how many jobs that started."""
         self.now_s += 1.0
-        begin_s = time.perf_counter()
+        begin_s = time.thread_time()
         actions = self.machine.step(events, self.now_s, self.chance)
         if timed:
-            self.seconds.append(time.perf_counter() - begin_s)
+            self.seconds.append(time.thread_time() - begin_s)
         self.last = actions
         return self._carry_out(actions)
 

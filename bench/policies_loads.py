@@ -22,7 +22,7 @@ from gridloom.sim.generate import GeneratorSpec, generate
 from gridloom.sim.workload import Arrival, ReadOptions, openb_inventory, read
 
 DAY_S, HOUR_S = 86400.0, 3600.0
-NODE, RACK_NODES, POD_RACKS = 8, 4, 4
+NODE, RACK_NODES, POD_RACKS, SITE_NODES = 8, 4, 4, 16
 LEVELS = ("pod", "rack")
 
 LONGEST_S = {"philly": 2 * DAY_S, "openb": DAY_S}
@@ -66,8 +66,8 @@ def philly(path: Path, jobs: int, windows: int, load: float) -> list[Case]:
 
 
 def openb(pods: Path, nodes: Path, jobs: int, windows: int, load: float) -> list[Case]:
-    """Return windows at the end of openb's log, closer together, on a tenth of its nodes."""
-    grid = _tenth(openb_inventory(read_text(nodes, "the nodes"), str(nodes)))
+    """Return windows at the end of openb's log, closer together, on every 60th of its nodes."""
+    grid = _thinned(openb_inventory(read_text(nodes, "the nodes"), str(nodes)))
     counts = defaultdict(int)
     for node in grid.sites[0].nodes:
         counts[node.accelerator] += node.count
@@ -77,7 +77,10 @@ def openb(pods: Path, nodes: Path, jobs: int, windows: int, load: float) -> list
     devices = sum(counts.values())
     cases = []
     for number, part in enumerate(_windows(arrivals, jobs, windows), start=1):
-        faster, close = _loaded(part, load * devices)
+        span_s = part[-1].submit_s - part[0].submit_s
+        device_s = sum(a.spec.options[0].devices * a.work_s for a in part)
+        faster = load * devices * span_s / device_s
+        close = _closer(part, faster)
         about = (
             f"{_said(close)}; submissions {faster:.1f} times as fast; {devices} devices; {left_out}"
         )
@@ -87,9 +90,9 @@ def openb(pods: Path, nodes: Path, jobs: int, windows: int, load: float) -> list
 
 
 def made(cluster: str, jobs: int, seed: int, load: float) -> Case:
-    """Return jobs as those of Acme, on three sites of two pods."""
-    grid = _grid([(name, 32, price, carbon) for name, price, carbon in PRICES], ())
-    site_devices = 32 * NODE
+    """Return jobs as those of Acme, on three sites."""
+    grid = _grid([(name, SITE_NODES, price, carbon) for name, price, carbon in PRICES], ())
+    site_devices = SITE_NODES * NODE
     spec = GeneratorSpec(
         jobs=jobs,
         devices=site_devices,
@@ -98,7 +101,7 @@ def made(cluster: str, jobs: int, seed: int, load: float) -> Case:
         forecast_spread=0.5,
         queues=("a", "b", "c"),
     )
-    arrivals = _generated(spec, seed)
+    arrivals = generate(spec, random.Random(seed)).arrivals
     grid = replace(grid, queues=_queues(arrivals))
     about = f"{_said(arrivals)}; 3 sites of {site_devices} devices"
     return Case(
@@ -233,15 +236,6 @@ def _asked(part: Sequence[Arrival]) -> float:
     return device_s / (end_s - part[0].submit_s)
 
 
-def _loaded(part: Sequence[Arrival], devices: float) -> tuple[float, tuple[Arrival, ...]]:
-    """Return how much faster jobs must arrive so that so many devices would run, and them so."""
-    low, high = 1e-3, 1e5
-    for _ in range(40):
-        middle = math.sqrt(low * high)
-        low, high = (middle, high) if _asked(_closer(part, middle)) < devices else (low, middle)
-    return low, _closer(part, low)
-
-
 def _closer(part: Sequence[Arrival], faster: float) -> tuple[Arrival, ...]:
     first_s = part[0].submit_s
     return tuple(replace(a, submit_s=first_s + (a.submit_s - first_s) / faster) for a in part)
@@ -282,12 +276,12 @@ def _grid(sites: Sequence[tuple[str, int, float, float]], part: Sequence[Arrival
     return Inventory(sites=tuple(made), queues=_queues(part))
 
 
-def _tenth(grid: Inventory) -> Inventory:
-    """Return every tenth node of each kind and size, at least one."""
+def _thinned(grid: Inventory) -> Inventory:
+    """Return every 60th node of each kind and size, at least one."""
     groups: dict[tuple[str, int], list[Node]] = defaultdict(list)
     for node in grid.sites[0].nodes:
         groups[node.accelerator, node.count].append(node)
-    nodes = [node for group in groups.values() for node in group[::10]]
+    nodes = [node for group in groups.values() for node in group[::60]]
     return replace(grid, sites=(replace(grid.sites[0], nodes=tuple(nodes)),))
 
 
@@ -309,12 +303,7 @@ def _again(case: Case, **changes: float) -> Case:
     if case.made is None:
         raise InputError([Problem("is no made load", "make one")])
     spec = replace(case.made, **changes)
-    return replace(case, arrivals=_generated(spec, case.seed))
-
-
-def _generated(spec: GeneratorSpec, seed: int) -> tuple[Arrival, ...]:
-    """Return jobs that arrive so fast that the load is that while they arrive, not until the end."""
-    return _loaded(generate(spec, random.Random(seed)).arrivals, spec.load * spec.devices)[1]
+    return replace(case, arrivals=generate(spec, random.Random(case.seed)).arrivals)
 
 
 def _options(case: Case, change: Callable[[str, tuple[Option, ...]], tuple[Option, ...]]) -> Case:

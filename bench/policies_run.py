@@ -123,7 +123,7 @@ def presets_table(rows: Sequence[tuple[str, list[Result]]]) -> str:
     """Return means over the windows; last comes the paired ratio to the first row's."""
     lines = [
         "| policy | JCT mean, h | p50 | p90 | p99 | wait mean, h | p50 | p90 | p99 | used |"
-        " scattered | lost, device-h | evicted | Jain | worst queue's wait, h |"
+        " scattered | lost + overhead, device-h | evicted | Jain | worst queue's wait, h |"
         " JCT over backfill's (least-most) | CPU s |",
         "|---|" + "---:|" * 16,
     ]
@@ -152,7 +152,7 @@ def ratios_table(rows: Sequence[tuple[str, list[Result]]]) -> str:
     """Return ratios to the first row's figures, window by window: mean (least-most)."""
     lines = [
         "| | JCT mean, h | JCT mean, ratio | p50 | p90 | p99 | wait mean | used | scattered |"
-        " lost, device-h | evicted | Jain | device-h | cost | CO2 |",
+        " lost + overhead, device-h | evicted | Jain | device-h | cost | CO2 |",
         "|---|" + "---:|" * 14,
     ]
     first = [result.summary for result in rows[0][1]]
@@ -176,14 +176,28 @@ def ratios_table(rows: Sequence[tuple[str, list[Result]]]) -> str:
             ),
         ]
         lines.append(f"| {label} | " + " | ".join(cells) + " |")
-    return "\n".join(lines)
+    return filled(lines)
+
+
+def filled(lines: Sequence[str]) -> str:
+    """Return a table without the columns that say nothing in any row."""
+    cells = [
+        line.strip("| ").split(" | ") if n != 1 else line.strip("|").split("|")
+        for n, line in enumerate(lines)
+    ]
+    cells[0] = ["", *cells[0][-len(cells[1]) + 1 :]] if lines[0].startswith("| |") else cells[0]
+    kept = [
+        place
+        for place in range(len(cells[0]))
+        if any(row[place] not in ("nan", "-") for row in cells[2:])
+    ]
+    return "\n".join("| " + " | ".join(row[place] for place in kept) + " |" for row in cells)
 
 
 def _lost(s: Sequence[Summary]) -> list[str]:
-    return [
-        f"{_mean([one.lost_device_s for one in s]) / HOUR_S:.0f}",
-        f"{_mean([one.preemptions for one in s]):.0f}",
-    ]
+    lost_h = _mean([one.lost_device_s for one in s]) / HOUR_S
+    overhead_h = _mean([one.overhead_device_s for one in s]) / HOUR_S
+    return [f"{lost_h:.0f} + {overhead_h:.0f}", f"{_mean([one.preemptions for one in s]):.0f}"]
 
 
 Ratio = tuple[float, float, float]

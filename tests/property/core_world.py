@@ -7,6 +7,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from gridloom.base.codec import decode, encode
+from gridloom.core.explain import ever_fits
 from gridloom.core.laws_step import Laws, StepLaws
 from gridloom.core.machine import Machine
 from gridloom.core.state import State, live_tasks
@@ -274,6 +275,10 @@ class World:
             self.end(rng)
             return
         spec = spec_by_chance(rng, self.now)
+        for _ in range(4):  # most of what is drawn fits no grid at all, which is soon told
+            if self.state.inventory is None or ever_fits(spec, self.state.inventory) is None:
+                break
+            spec = spec_by_chance(rng, self.now)
         known = sorted(self.state.jobs)[-8:]
         if known and rng.random() < 0.15:
             kind: Any = rng.choice(("afterok", "afterany", "afternotok", "after"))

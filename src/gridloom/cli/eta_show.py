@@ -90,6 +90,8 @@ def rows(job: Job, found: Outlook, now_s: float) -> list[tuple[str, str]]:
 def why_unknown(job: Job, found: Outlook, unknown: list[str]) -> str:
     """Return why a start or an end is not known, and what to add; empty when both are."""
     if math.isinf(found.start_s(LEVELS[-1])) and math.isfinite(found.end_s(LEVELS[-1])):
+        if job.spec.after:
+            return "it ends without a start: what it waits for does not come out as `after` asks"
         return "it can never run on this grid: the scheduler refuses it when it takes it up"
     if not any(math.isinf(seen.end_s) for seen in found.seen):
         return ""

@@ -73,18 +73,41 @@ def _start_reserved(turn: Turn) -> None:
     index = turn.index
     keepers = [turn.state.jobs[job_id] for job_id in index.capacity.keepers()]
     for job in order.in_order(keepers):
-        if index.bucket(job) is None or job.reservation is None:
+        if index.bucket(job) is None:
             continue
-        option = job.reservation.option
-        if index.shortage(job, option.accelerator, option.devices):
-            continue
-        placed = index.capacity.place_kept(job.reservation, index.ranker.prices)
-        if placed is None or calendar.runs_into_booking(turn, job, job.reservation):
+        placed = _on_reserved(index, job) or _on_spares(index, job)
+        if placed is None or calendar.runs_into_booking(turn, job, placed[0]):
             continue
         if _suits(index, job, *placed):
             _begin(turn, job, *placed)
         else:
             index.unreserve(job)
+
+
+def _on_reserved(index: Index, job: Job) -> tuple[Placement, Holding] | None:
+    """Return the places that are reserved for a job, if all of them are free."""
+    if job.reservation is None:
+        return None
+    option = job.reservation.option
+    if index.shortage(job, option.accelerator, option.devices):
+        return None
+    return index.capacity.place_kept(job.reservation, index.ranker.prices)
+
+
+def _on_spares(index: Index, job: Job) -> tuple[Placement, Holding] | None:
+    """Return where a job fits on what is kept for it alone, its spare nodes among that."""
+    kept = index.capacity.kept(job.job_id)
+    if not job.spares or job.spec.on_loss == "wait" or kept is None:
+        return None
+    own = np.zeros_like(index.capacity.available)
+    own[kept[0]] = np.minimum(index.capacity.available_to(job.job_id)[kept[0]], kept[1])
+    for demand in index.shape(job.spec).possible:
+        if index.shortage(job, demand.option.accelerator, demand.devices):
+            continue
+        spot = Finder(demand, index.capacity, own).best(index.ranker)
+        if spot is not None:
+            return index.place(spot)
+    return None
 
 
 def _suits(index: Index, job: Job, placement: Placement, held: Holding) -> bool:

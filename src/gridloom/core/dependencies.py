@@ -1,5 +1,7 @@
 """Which jobs must end, or start, before another may."""
 
+from typing import assert_never
+
 from gridloom.core.state import State
 from gridloom.model.life import OVER, Job, JobState
 from gridloom.model.spec import Dependency
@@ -27,3 +29,5 @@ def _met(need: Dependency, other: Job) -> bool:
             return other.state is JobState.SUCCEEDED
         case "afternotok":
             return other.state in OVER and other.state is not JobState.SUCCEEDED
+        case _:
+            assert_never(need.kind)

@@ -167,6 +167,7 @@ class Index:
         self.capacity = Capacity(self.tree)
         self.ledger = Ledger(inventory.queues, inventory.cohorts, self.tree.totals)
         self._short: dict[tuple[str, str, int], Shortage | None] = {}
+        self._rights: dict[tuple[str, str], int] = {}
         self.reclaims = any(queue.nominal for queue in inventory.queues)
         self.queues = {queue.name: queue for queue in inventory.queues}
         self.strict = frozenset(q.name for q in inventory.queues if q.order == "strict")
@@ -374,6 +375,16 @@ class Index:
         self.ledger.take(job.spec.queue, *own)
         return short
 
+    def owes(self, bucket: Bucket) -> bool:
+        """Return whether the queue of a bucket has the first right to what its jobs could take."""
+        for demand in bucket.shape.possible:
+            key = bucket.queue, demand.option.accelerator
+            if key not in self._rights:
+                self._rights[key] = self.ledger.owed(*key, self.tree.totals[key[1]])
+            if demand.devices <= self._rights[key]:
+                return True
+        return False
+
     def _charge(self, job: Job) -> None:
         """Count what is reserved for a job as its queue's: nobody else may start on that quota."""
         self._recount()
@@ -388,6 +399,7 @@ class Index:
         """Take in that queues use more or less of their quotas."""
         self.charges += 1
         self._short.clear()
+        self._rights.clear()
 
     def reserve(self, job: Job, places: Placement, until_s: float) -> None:
         """Reserve places for a job."""

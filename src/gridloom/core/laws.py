@@ -5,7 +5,6 @@ from collections.abc import Iterator
 from itertools import pairwise
 
 from gridloom.base.errors import BrokenError
-from gridloom.core.laws_place import Unit, all_units, grid_of, units_of
 from gridloom.core.state import State, live_tasks, tasks_of
 from gridloom.model.life import HOLDING, OVER, Attempt, Job, JobState, TaskState
 
@@ -107,17 +106,6 @@ def _misreserved(state: State) -> Iterator[str]:
             yield f"{job.job_id} is {job.state} and has spares"
 
 
-def _overbooked(state: State) -> Iterator[str]:
-    grid = grid_of(state.inventory)
-    kept: Counter[Unit] = Counter()
-    for job in state.jobs.values():
-        if job.reservation is not None:
-            kept.update(units_of(grid, job.reservation))
-    for unit in sorted(kept):
-        if kept[unit] > all_units(grid, unit[0])[unit]:
-            yield f"{kept[unit]} of {unit[0]}"
-
-
 def _out_of_time(state: State) -> Iterator[str]:
     for job, attempt in _attempts(state):
         if not attempt.started_s <= state.now_s:
@@ -140,7 +128,6 @@ _LAWS = (
     ("wishes are for jobs that hold devices", _idle_wishes),
     ("no job is restarted more often than its policy allows", _overspent_restarts),
     ("places are kept for whoever waits or is leaving", _misreserved),
-    ("no more is reserved than there is", _overbooked),
     ("nothing starts later than now, and leases begin with the attempt", _out_of_time),
 )
 

@@ -162,13 +162,14 @@ def deals_of(
     for action in actions:
         if not isinstance(action, StopTask) or action.reason.code not in FOR_OTHERS:
             continue
-        if action.job_id in seen or action.job_id not in book.held:
+        held = book.held.get(action.job_id)
+        if action.job_id in seen or held is None or held.epoch != action.epoch:
             continue
         seen.add(action.job_id)
         by = beneficiary(action.reason)
         if by:
             deal = deals.setdefault(by, Deal(by, []))
-            deal.victims.append((book.held[action.job_id], action.reason))
+            deal.victims.append((held, action.reason))
         elif action.reason.code is Why.PREEMPTED and action.job_id not in wished:
             wrong.append(f"{action.job_id} leaves for nobody")
     return list(deals.values()), wrong

@@ -36,6 +36,7 @@ class Promises:
 
     def __init__(self) -> None:
         self._promised: dict[str, float] = {}
+        self._first_end_s = math.inf
 
     def observe(
         self, machine: Machine, events: Sequence[AnyEvent], actions: Sequence[AnyAction]
@@ -50,9 +51,13 @@ class Promises:
         ):
             return  # and no cycle has looked at anybody, or has changed its mind
         heads = [job for bucket in machine.index.buckets.values() for _, job in _head(bucket)]
-        if _foreseen(machine, events, actions, before) and not any(map(_comes_back, heads)):
+        in_time = state.now_s <= self._first_end_s + _ROUNDING_S
+        foreseen = in_time and _foreseen(machine, events, actions, before)
+        if foreseen and not any(map(_comes_back, heads)):
             yield from _late(state, before, actions)
-        self._promised = {job.job_id: job.promised_s for job in heads if job.promised_s}
+        self._promised = {
+            job.job_id: job.promised_s for job in heads if job.promised_s >= state.now_s
+        }
 
 
 def _applies(machine: Machine) -> bool:

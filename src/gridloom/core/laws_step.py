@@ -5,6 +5,7 @@
 
 import heapq
 import math
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Literal
 
@@ -14,7 +15,7 @@ from gridloom.core.dependencies import unmet_dependencies
 from gridloom.core.laws_book import Book
 from gridloom.core.laws_evict import FOR_OTHERS, Evictions, beneficiary, deals_of, grown
 from gridloom.core.laws_index import check_index
-from gridloom.core.laws_place import misplaced, units_of
+from gridloom.core.laws_place import Unit, all_units, misplaced, units_of
 from gridloom.core.laws_promise import Promises
 from gridloom.core.machine import Machine
 from gridloom.core.state import State, live_tasks
@@ -92,6 +93,7 @@ class StepLaws:
             ("whoever is silent for too long is given up", self._silent(machine)),
             ("a start is lawful", self._starts(machine, actions)),
             ("nobody is told to leave for nothing", self._leaves(machine, events, actions)),
+            ("no more is reserved than there is", self._overbooked(machine)),
             ("promised starts do not get later", self._promises.observe(machine, events, actions)),
             ("whoever waits has a reason", self._unreasoned(machine, jobs)),
         ):
@@ -179,6 +181,24 @@ class StepLaws:
             if (reserved := jobs[name].reservation) is not None
         }
 
+    def _overbooked(self, machine: Machine) -> Iterator[str]:
+        """Yield units of which more is reserved than there is, where somebody was added."""
+        reserved = {
+            name: places
+            for name in machine.index.capacity.keepers()
+            if (places := machine.state.jobs[name].reservation) is not None
+        }
+        added = [
+            places for name, places in reserved.items() if places is not self._reserved.get(name)
+        ]
+        kept: Counter[Unit] = Counter()
+        for places in reserved.values() if added else ():
+            kept.update(units_of(self.book.grid, places))
+        for places in added:
+            for unit in units_of(self.book.grid, places):
+                if kept[unit] > all_units(self.book.grid, unit[0])[unit]:
+                    yield f"{kept[unit]} of {unit[0]}"
+
     # --- starts
 
     def _starts(self, machine: Machine, actions: Sequence[AnyAction]) -> Iterator[str]:
@@ -186,7 +206,7 @@ class StepLaws:
             if not isinstance(action, StartAttempt):
                 continue
             job = machine.state.jobs.get(action.job_id)
-            if job is None or job.state is not JobState.STARTING:
+            if job is None or job.attempts[-1].epoch != action.epoch:
                 yield f"{action.job_id} does not start"
                 continue
             name = f"attempt {action.attempt} of {job.job_id}"
@@ -221,7 +241,7 @@ class StepLaws:
                     yield f"has more {resource} than {task.domain} has"
 
     def _booked(self, state: State, job: Job, placement: Placement) -> Iterator[str]:
-        end_s = state.now_s + progress.run_s(job, placement.option, placement.step_s)
+        end_s = progress.end_s(job, job.attempts[-1])
         for name, booking in sorted(state.bookings.items()):
             if job.spec.queue in booking.queues or booking.start_s >= end_s:
                 continue
@@ -254,7 +274,9 @@ class StepLaws:
         if not stops:
             return
         started = {one.epoch for one in actions if isinstance(one, StartAttempt)}
-        yield from (f"{stop.job_id} starts and leaves" for stop in stops if stop.epoch in started)
+        for stop in stops:
+            if stop.epoch in started and self._stays(machine, state.jobs[stop.job_id]):
+                yield f"{stop.job_id} starts and leaves"
         wished = frozenset(one.job_id for one in events if isinstance(one, EvictRequested))
         deals, wrong = deals_of(self.book, stops, wished)
         yield from wrong
@@ -267,7 +289,7 @@ class StepLaws:
         )
         for stop in {stop.job_id: stop for stop in stops}.values():
             held = self.book.held.get(stop.job_id)
-            if held is None:
+            if held is None or held.epoch != stop.epoch:
                 continue
             reason = stop.reason
             own = reason.code in FOR_OTHERS - {Why.PREEMPTED} and not beneficiary(reason)
@@ -275,6 +297,16 @@ class StepLaws:
                 yield from grown(state, self.book, stop)
             held.told = True
             self._evictions.told(state.jobs[stop.job_id])
+
+    def _stays(self, machine: Machine, job: Job) -> bool:
+        """Return whether a job that starts comes in its turn, so that nobody is before it.
+
+        Reserved places come before the order, a share changes with each start, and what is lent
+        is taken back by whoever comes later.
+        """
+        lent = self.book.ledger.limited(job.spec.queue)
+        by_share = machine.index.policy.order == "share"
+        return not (lent or by_share or job.job_id in self._reserved)
 
     # --- who waits
 

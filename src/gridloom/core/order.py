@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterable
+from typing import assert_never
 
 from gridloom.core.progress import remaining_s
 from gridloom.model.life import HOLDING, Job, JobState
@@ -44,6 +45,8 @@ def value(job: Job, policy: Policy, now: float) -> float:
             return float(sum(job.device_s >= step_s for step_s in policy.attained_steps_s))
         case "deadline":
             return job.spec.deadline_s if keeps_deadline(job, now) else _NEVER_S
+        case _:
+            assert_never(policy.order)
 
 
 def keeps_deadline(job: Job, now: float) -> bool:

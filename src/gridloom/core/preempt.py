@@ -54,7 +54,8 @@ class Search:
     def __init__(self, index: Index, now: float) -> None:
         self.index, self.now = index, now
         self._running: dict[str, list[Job]] | None = None
-        self._sizes: dict[str, list[tuple[int, int]]] = {}
+        self._rooms: dict[tuple[str, int, tuple[str, ...]], tuple[Ints, int]] = {}
+        self._rooms_at = -1
         self._leaving: list[Job] | None = None
         self._grounds: dict[str, Ground] = {}
         self._lent: dict[tuple[str, str, str, int], bool] = {}
@@ -70,6 +71,7 @@ class Search:
             candidates = self._candidates(job, demand) if self._may_help(job, demand) else []
             if candidates and (found := self._least(job, demand, candidates)):
                 self._running = self._leaving = None
+                self._rooms.clear()
                 return found
         bucket.helpless = (self.index.moment, job.job_id)
         return None
@@ -83,15 +85,7 @@ class Search:
             policy.priority and min(index.running_at, default=0) < job.spec.priority
         ):
             return True
-        return (
-            policy.reclaim
-            and index.reclaims
-            and any(
-                index.ledger.owed(job.spec.queue, demand.option.accelerator, demand.option.devices)
-                == demand.option.devices
-                for demand in bucket.shape.possible
-            )
-        )
+        return policy.reclaim and index.reclaims and index.owes(bucket)
 
     def _candidates(self, job: Job, demand: Demand) -> list[Job]:
         """Return whom the policy lets the job evict; on what ground stands in ``_grounds``."""
@@ -128,12 +122,6 @@ class Search:
                 runs = job.state is JobState.RUNNING or job.state is JobState.STARTING
                 if runs and job.spec.preemptible and not job.wanted:
                     self._running.setdefault(job.spec.queue, []).append(job)
-            self._sizes = {
-                queue: sorted(
-                    (job.spec.priority, job.attempts[-1].placement.option.devices) for job in jobs
-                )
-                for queue, jobs in self._running.items()
-            }
         return self._running
 
     def leaving(self) -> list[Job]:
@@ -146,6 +134,7 @@ class Search:
     def look_again(self) -> None:
         """Take in that somebody was told to go for another cause than a search."""
         self._leaving = None
+        self._rooms.clear()
 
     def _is_near(self, job: Job, queue: str) -> bool:
         """Return whether it is not quota that keeps a job from those of a queue."""
@@ -162,24 +151,39 @@ class Search:
         return self._lent[key]
 
     def _may_help(self, job: Job, demand: Demand) -> bool:
-        """Return whether all who might go have devices enough, which is quickly told."""
-        rule, capacity = self.index.policy.preemption, self.index.capacity
-        if rule.order or rule.min_run_s or capacity.kept(job.job_id) is not None:
+        """Return whether the job would fit, quotas aside, if all were gone who may be asked to."""
+        index, capacity = self.index, self.index.capacity
+        if index.policy.preemption.min_run_s or capacity.kept(job.job_id) is not None:
             return True
-        missing = demand.devices - capacity.total
-        for other in self.leaving():
-            missing -= other.attempts[-1].placement.option.devices
-        for queue in self._by_queue():
-            near = self._is_near(job, queue)
-            if near or self._is_lent(job, demand, queue):
-                missing -= sum(
-                    devices
-                    for priority, devices in self._sizes[queue]
-                    if not near or priority < job.spec.priority
-                )
-            if missing <= 0:
-                return True
-        return False
+        if self._rooms_at != index.charges:
+            self._rooms_at = index.charges
+            self._rooms.clear()
+        lent = tuple(
+            queue
+            for queue in self._by_queue()
+            if not self._is_near(job, queue) and self._is_lent(job, demand, queue)
+        )
+        key = job.spec.queue, job.spec.priority, lent
+        if key not in self._rooms:
+            room = self._room_without(job, lent)
+            self._rooms[key] = room, int(room.sum())
+        room, total = self._rooms[key]
+        if total < demand.devices:
+            return False
+        return demand.bounded or Finder(demand, capacity, room).fits()
+
+    def _room_without(self, job: Job, lent: Sequence[str]) -> Ints:
+        """Return what is free for a job once nobody is left of those it may have a claim on."""
+        gone = self.leaving().copy()
+        highest = job.spec.priority - (not self.index.policy.preemption.order)
+        for queue, jobs in self._by_queue().items():
+            if queue in lent:
+                gone += jobs
+            elif self._is_near(job, queue):
+                gone += [other for other in jobs if other.spec.priority <= highest]
+        holdings = self.index.holdings
+        held = {other.job_id: holdings[other.job_id] for other in gone}
+        return self.index.capacity.once_freed(job.job_id, list(held.values()))
 
     def _ground(self, job: Job, demand: Demand, other: Job) -> Ground | None:
         """Return on what ground the job may have another evicted; nothing if on none."""
@@ -201,15 +205,20 @@ class Search:
         if other.evicted_s and now - other.evicted_s < policy.cooldown_s:
             self.index.again(other.evicted_s + policy.cooldown_s)
             return None
-        equal = job.spec.priority == other.spec.priority
-        return Ground.ORDER if equal and self._comes_before(job, other) else None
+        if job.spec.priority != other.spec.priority or self._is_older(other, job):
+            return None
+        return Ground.ORDER if self._comes_before(job, other) else None
 
     def _outranks(self, job: Job, other: Job) -> bool:
         """Return whether a job is of higher priority, the other's age told in as in the order."""
-        if job.spec.priority <= other.spec.priority:
-            return False
+        return job.spec.priority > other.spec.priority and not self._is_older(other, job)
+
+    def _is_older(self, one: Job, other: Job) -> bool:
+        """Return whether one job comes before another by priority and age, whatever the order."""
         policy = self.index.policy
-        return order.key(job, policy, self.now)[0] < order.key(other, policy, self.now)[0]
+        if not policy.ageing_per_hour:
+            return one.spec.priority > other.spec.priority
+        return order.key(one, policy, self.now)[0] < order.key(other, policy, self.now)[0]
 
     def may_go(self, job: Job, demand: Demand, other: Job) -> bool:
         """Return whether, in the state of a trial, another may be evicted besides those released.
@@ -293,7 +302,9 @@ class Search:
                 return None
             for domain in self._domains(demand, trial):
                 for order in orders:
-                    inside = [other for other in order if _overlaps(self.index, other, domain)]
+                    inside = (
+                        [o for o in order if _overlaps(self.index, o, domain)] if domain else order
+                    )
                     if (chosen := trial.enough(inside)) is not None:
                         found.append((self._cost(chosen), len(found), chosen))
             found.sort(key=lambda entry: entry[:2])
@@ -302,9 +313,8 @@ class Search:
                 pruned = trial.pruned(chosen)
                 if best is None or self._cost(pruned) < best[0]:
                     best = (self._cost(pruned), pruned)
-            places = trial.places(best[1]) if best is not None else None
-        if best is None or places is None:
-            return None
+            assert best is not None  # all of one order, everywhere, is such a set
+            places = trial.places(best[1])
         return Victims(tuple(best[1]), places, _told(job))
 
     def _orders(self, candidates: Sequence[Job]) -> list[list[Job]]:
@@ -332,8 +342,11 @@ class Search:
         names = tuple(victim.job_id for victim in victims)
         return highest, lost_s, sum(devices), len(victims), names
 
-    def _domains(self, demand: Demand, trial: "_Trial") -> Iterator[tuple[int, int]]:
-        """Yield the runs of units in each of which a gang might go, those with most room first."""
+    def _domains(self, demand: Demand, trial: "_Trial") -> Iterator[tuple[int, int] | None]:
+        """Yield the runs of units in each of which a gang might go, those with most room first.
+
+        In the end nothing: everywhere, with those who hold quota alone, their nodes being gone.
+        """
         tree = self.index.tree
         if demand.spec.min_sites <= 1:
             rooms = []
@@ -350,7 +363,7 @@ class Search:
                     ]
             for _, at, level in sorted(rooms)[:_DOMAINS_MAX]:
                 yield tree.span(level, at)
-        yield 0, len(tree.unit_devices)
+        yield None
 
 
 class _Trial:
@@ -508,13 +521,12 @@ class _Trial:
                 kept.append(other)
         return kept[::-1]
 
-    def places(self, victims: Sequence[Job]) -> Placement | None:
+    def places(self, victims: Sequence[Job]) -> Placement:
         """Return where the job will start once the victims are gone."""
         self._only(victims)
         index = self._search.index
-        spot = self.finder().best(index.ranker) if self.fits() else None
-        if spot is None:
-            return None
+        spot = self.finder().best(index.ranker)
+        assert spot is not None  # it was seen to fit without them
         return index.place(spot)[0]
 
     def _only(self, wanted: Sequence[Job]) -> None:

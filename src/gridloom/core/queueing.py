@@ -2,6 +2,7 @@
 
 import heapq
 import math
+from typing import assert_never
 
 import msgspec
 import numpy as np
@@ -116,8 +117,12 @@ class Pass:
                 self.stopped_by = self.stopped_by or job.job_id
             case "hold":
                 self._hold(bucket, job)
-            case "easy" | "conservative":
-                self._guard(bucket, job, first=policy.blocked == "easy")
+            case "easy":
+                self._guard(bucket, job)
+            case "conservative":
+                pass  # everybody has a promise of its own: ``conservative``
+            case _:
+                assert_never(policy.blocked)
 
     def unheld(self, job: Job) -> Ints:
         """Return what the job could have of the nodes that are not kept for earlier jobs."""
@@ -173,13 +178,16 @@ class Pass:
             return Block(Why.OVER_BUDGET, limit_s=math.inf) if dear else Block(Why.IN_USE)
         if not (self.promises or self._bookings or self._held is not None):
             return plain
-        run_s = progress.run_s(job, demand.option, predicted_step_s(plain))
-        left, block = self._left(job, available, self.now + run_s)
-        if left is None:
-            return plain
-        if (left[plain.units] >= plain.devices).all():
-            return plain
-        return self._unsuspected(demand, left) or block
+        spot, run_s = plain, -1.0
+        while (longer_s := progress.run_s(job, demand.option, predicted_step_s(spot))) > run_s:
+            run_s = longer_s  # where it runs longer, it may run into what begins later
+            left, block = self._left(job, available, self.now + run_s)
+            if left is None or (left[spot.units] >= spot.devices).all():
+                break
+            if (other := self._unsuspected(demand, left)) is None:
+                return block
+            spot = other
+        return spot
 
     def _unsuspected(self, demand: Demand, available: Ints) -> Spot | None:
         """Return the best place, on nodes that failed the last job only if there is no other."""
@@ -222,10 +230,10 @@ class Pass:
             self._held_for.append((units, job.job_id))
             self._held = units if self._held is None else self._held | units
 
-    def _guard(self, bucket: Bucket, job: Job, *, first: bool) -> None:
+    def _guard(self, bucket: Bucket, job: Job) -> None:
         """Promise a start to a job, if nobody before it competes for the same devices."""
         eligible = bucket.shape.eligible
-        if first and self._guarded is not None and (eligible & self._guarded).any():
+        if self._guarded is not None and (eligible & self._guarded).any():
             return
         self._guarded = eligible if self._guarded is None else self._guarded | eligible
         if self._releases is None:
@@ -258,13 +266,12 @@ class Line:
             hopeful: Leave out buckets that would be blocked and of which nothing else would come.
         """
         self._index = index
-        hopeful = hopeful and _may_pass(index.policy)
-        rights: dict[tuple[str, str], int] = {}
+        self._hopeful = hopeful and _may_pass(index.policy)
         self._by_share = index.policy.order == "share"
         self._heap: list[tuple[tuple[float, ...], Key, int, Bucket, Job]] = []
         for number, bucket in enumerate(index.buckets.values()):
             head = bucket.head()
-            if head is None or (hopeful and _is_hopeless(index, bucket, head[1], rights)):
+            if head is None or (self._hopeful and _is_hopeless(index, bucket, head[1])):
                 continue
             self._heap.append(self._entry(number, bucket, *head))
         heapq.heapify(self._heap)
@@ -273,6 +280,8 @@ class Line:
         """Return whose turn it is."""
         while self._heap:
             share, key, number, bucket, job = heapq.heappop(self._heap)
+            if self._hopeful and _is_hopeless(self._index, bucket, job):
+                continue
             entry = self._entry(number, bucket, key, job)
             if entry[0] != share:
                 heapq.heappush(self._heap, entry)
@@ -314,17 +323,8 @@ def _may_pass(policy: Policy) -> bool:
     return policy.blocked == "skip" and not (policy.elastic or policy.defragment)
 
 
-def _is_hopeless(
-    index: Index, bucket: Bucket, job: Job, rights: dict[tuple[str, str], int]
-) -> bool:
-    """Return whether the first of a bucket has no place and nobody whom it could have evicted.
-
-    Args:
-        index: The grid and who waits.
-        bucket: Where the job waits.
-        job: The first of it.
-        rights: How many devices of a kind queues have the first right to, as far as was asked.
-    """
+def _is_hopeless(index: Index, bucket: Bucket, job: Job) -> bool:
+    """Return whether the first of a bucket has no place and nobody whom it could have evicted."""
     capacity = index.capacity
     full = bucket.failed == capacity.grown or bucket.shape.least > capacity.total
     if not full and not _is_short(index, bucket, job):
@@ -339,7 +339,7 @@ def _is_hopeless(
     rule = index.policy.preemption
     if rule.order or (rule.priority and min(index.running_at, default=0) < job.spec.priority):
         return False
-    return not (rule.reclaim and index.reclaims and _is_owed(index, bucket, rights))
+    return not (rule.reclaim and index.reclaims and index.owes(bucket))
 
 
 def _is_short(index: Index, bucket: Bucket, job: Job) -> bool:
@@ -348,17 +348,6 @@ def _is_short(index: Index, bucket: Bucket, job: Job) -> bool:
         index.shortage(job, demand.option.accelerator, demand.devices) is not None
         for demand in bucket.shape.possible
     )
-
-
-def _is_owed(index: Index, bucket: Bucket, rights: dict[tuple[str, str], int]) -> bool:
-    """Return whether the queue of a bucket has the first right to what its jobs could take."""
-    for demand in bucket.shape.possible:
-        key = bucket.queue, demand.option.accelerator
-        if key not in rights:
-            rights[key] = index.ledger.owed(*key, index.tree.totals.get(key[1], 0))
-        if demand.devices <= rights[key]:
-            return True
-    return False
 
 
 def comparable(bucket: Bucket) -> bool:

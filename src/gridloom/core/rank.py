@@ -97,9 +97,7 @@ class Ranker:
         """
         if not (step_s := step_s_at(demand.option, self.tree, site, gang, block)):
             return 0.0
-        best_s = min(filter(None, map(best_step_s, demand.spec.options)), default=0.0)
-        if not best_s:
-            return 0.0
+        best_s = min(filter(None, map(best_step_s, demand.spec.options)), default=step_s)
         return self.weights.time * _percent_above([best_s, step_s])[1]
 
 

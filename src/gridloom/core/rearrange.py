@@ -221,33 +221,66 @@ def _cleared(
         spot = None
         for count in range(1, len(inside) + 1):
             trial.release(inside[count - 1])
-            available = np.zeros_like(index.capacity.available)
-            ours = index.capacity.available_to(job.job_id)[units[0] : units[1]]
-            available[units[0] : units[1]] = ours
-            spot = Finder(demand, index.capacity, available).best(index.ranker)
+            spot = trial.find_within(job, demand, units)
             if spot is None:
                 continue
             with _Trial(index) as later:
                 places = later.occupy(spot)
-                changes = _placed_anew(index, later, inside[:count])
+                changes = _placed_anew(index, inside[:count])
             if changes:
-                return Plan(places, changes)
+                return _pruned(index, job, demand, units, (inside[:count], Plan(places, changes)))
     return None
 
 
-def _placed_anew(index: Index, trial: "_Trial", movers: Sequence[Job]) -> tuple[Change, ...] | None:
-    """Return where each of the movers goes; nothing if one of them has nowhere to go."""
-    changes = []
-    for mover in movers:
-        present = mover.attempts[-1].placement.option
-        shapes = [d for d in index.shape(mover.spec).possible if d.option == present]
-        for demand in [*shapes, *_smaller(index, mover)]:
-            if (spot := trial.find(mover, demand)) is not None:
-                changes.append(Change(mover, trial.occupy(spot)))
-                break
-        else:
-            return None
-    return tuple(change for change in changes if not _stays(change))
+def _pruned(
+    index: Index,
+    job: Job,
+    demand: Demand,
+    units: tuple[int, int],
+    found: tuple[Sequence[Job], Plan],
+) -> Plan:
+    """Return the plan without those movers whose places nobody needs: they stay."""
+    movers, plan = found
+    for mover in movers[:-1]:  # without the last there was no place
+        fewer = [other for other in movers if other is not mover]
+        with _Trial(index) as trial:
+            for other in fewer:
+                trial.release(other)
+            spot = trial.find_within(job, demand, units)
+            if spot is None:
+                continue
+            places = trial.occupy(spot)
+            if changes := _placed_anew(index, fewer):
+                movers, plan = fewer, Plan(places, changes)
+    return plan
+
+
+def _placed_anew(index: Index, movers: Sequence[Job]) -> tuple[Change, ...] | None:
+    """Return where each of the movers goes; nothing if one of them has nowhere to go.
+
+    As few of them shrink as can be, the first ones.
+    """
+    for shrinking in range(len(movers) + 1):
+        changes = []
+        with _Trial(index) as part:
+            for position, mover in enumerate(movers):
+                change = _anew(index, part, mover, smaller=position < shrinking)
+                if change is None:
+                    break
+                changes.append(change)
+        if len(changes) == len(movers):
+            return tuple(change for change in changes if not _stays(change))
+    return None
+
+
+def _anew(index: Index, trial: "_Trial", mover: Job, *, smaller: bool) -> Change | None:
+    """Return where a mover goes, in its present shape unless it has to shrink."""
+    present = mover.attempts[-1].placement.option
+    shapes = [d for d in index.shape(mover.spec).possible if d.option == present and not smaller]
+    for demand in [*shapes, *_smaller(index, mover)]:
+        if (spot := trial.find(mover, demand)) is not None:
+            return Change(mover, trial.occupy(spot))
+    return None
 
 
 def _stays(change: Change) -> bool:
@@ -333,6 +366,14 @@ class _Trial:
         """Return the best place for a job now."""
         capacity = self._index.capacity
         available = capacity.available_to(job.job_id)
+        return Finder(demand, capacity, available).best(self._index.ranker)
+
+    def find_within(self, job: Job, demand: Demand, units: tuple[int, int]) -> Spot | None:
+        """Return the best place for a job now in a run of units."""
+        capacity = self._index.capacity
+        available = np.zeros_like(capacity.available)
+        first, end = units
+        available[first:end] = capacity.available_to(job.job_id)[first:end]
         return Finder(demand, capacity, available).best(self._index.ranker)
 
     def occupy(self, spot: Spot) -> Placement:

@@ -297,10 +297,9 @@ def _hold_places(turn: Turn, job: Job, attempt: Attempt, wanted: Reason | None) 
     """Keep the places of a gang that lost one of them, which may soon come back."""
     hold_s = turn.index.policy.slot_hold_s
     assert attempt.outcome is not None
-    if wanted is not None:  # who was told to go has left its places, but to get off a sick node
-        lost = wanted.code is Why.DRAINED
-    else:
-        lost = attempt.outcome.code in _PLACE_LOST
+    # who was told to go has left its places to others, but for who was to get off a sick node
+    drained = wanted is not None and wanted.code is Why.DRAINED
+    lost = drained or (wanted is None and attempt.outcome.code in _PLACE_LOST)
     if not lost:
         turn.index.spare(job, ())
     if lost and hold_s and job.reservation is None:

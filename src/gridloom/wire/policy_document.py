@@ -196,7 +196,7 @@ class PolicyDocument(Document):
     ] = None
     promises_max: Annotated[
         int | None,
-        Whole(0, 10**6),
+        Whole(1, 10**6),
         Field(
             description="To how many of those that wait `conservative` promises a start, where the"
             " grid has more than one node; those behind wait."

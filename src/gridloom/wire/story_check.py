@@ -9,7 +9,13 @@ from gridloom.model.inventory import Inventory
 from gridloom.wire.documents_check import Document, Finding
 from gridloom.wire.source_tree import Path
 from gridloom.wire.story_check_expect import expect_findings
-from gridloom.wire.story_document import EVENTS, JOB_EVENTS, PLACE_EVENTS, EventDocument
+from gridloom.wire.story_document import (
+    EVENTS,
+    JOB_EVENTS,
+    PLACE_EVENTS,
+    EventDocument,
+    TermsDocument,
+)
 from gridloom.wire.story_expect import ExpectDocument
 from gridloom.wire.story_job import JobFieldsDocument, NeedDocument, SubmitDocument
 from gridloom.wire.story_names import Places, names_like, unknown_name
@@ -18,6 +24,15 @@ D = TypeVar("D", bound=Document)
 
 _GUESSED = 100
 """Jobs that an array is taken for when it cannot be read."""
+
+_APART_MAX = 10_000
+"""Jobs that `gang: false` makes of one, at most; an array has no more."""
+
+_BEATS_MAX = 1_000_000
+"""Signs of life of one task, at most; each is a step of the story."""
+
+_SAVES_MAX = 1_000_000
+"""Checkpoints of one job, at most; the scheduler is told of each."""
 
 
 def check_story(data: Mapping[str, Any], inventories: Mapping[int, Inventory]) -> list[Finding]:
@@ -36,6 +51,7 @@ def check_story(data: Mapping[str, Any], inventories: Mapping[int, Inventory]) -
     findings = [*checker.findings()]
     if not data.get("expect"):
         findings.append((("expect",), "nothing is expected", "write what must hold, and when"))
+    findings += _signs_of_life(data, events)
     for i, expect in expects.items():
         findings += expect_findings(("expect", i), expect, [*checker.jobs], checker.places)
     return findings
@@ -82,26 +98,44 @@ class _Checker:
                 yield (*here, said[1]), message, "write two events with the same time"
             if event.submit is not None:
                 place: Path = (*here, "submit")
-                yield from self._submit(place, event, event.submit.over(self._defaults))
+                job = event.submit.over(self._defaults)
+                yield from self._submit(place, job)
+                yield from self._waits_for(place, job, self._before(i, event))
             yield from self._jobs_named(here, event)
             yield from self._places_named(here, event)
 
-    def _submit(self, here: Path, event: EventDocument, job: SubmitDocument) -> Iterator[Finding]:
+    def _submit(self, here: Path, job: SubmitDocument) -> Iterator[Finding]:
         if job.array and not job.gang:
             yield (*here, "gang"), "`array` and `gang: false` are both given", "keep one"
         if not job.gang and len(job.tasks) > 1:
             yield (*here, "tasks"), "an elastic job is a gang", "remove `gang: false`"
+        if not job.gang and job.tasks[0] > _APART_MAX:
+            message = f"{job.tasks[0]:,} jobs, each of its own"
+            yield (*here, "tasks"), message, f"write at most {_APART_MAX:,} with `gang: false`"
         yield from _devices(here, job)
         yield from self._groups(here, job)
         yield from self._where(here, job)
-        for name, _ in job.after:
-            earlier = [other for other, (_, at) in self.jobs.items() if at <= event.at]
-            if not names_like(name, earlier):
-                message, remedy = unknown_name("job", name, earlier)
-                yield (*here, "after"), f"{message} until then", remedy
         if job.fails_after and job.duration and job.fails_after > job.duration:
             message = f"it ends after {job.duration:g} s already"
             yield (*here, "fails_after"), message, "let it fail earlier"
+        saves = self._span_s(job) / job.checkpoint_every if job.checkpoint_every else 0.0
+        if saves > _SAVES_MAX:
+            message = f"it saves its state more than {_SAVES_MAX:,} times"
+            yield (*here, "checkpoint_every"), message, "write a longer time between two"
+
+    def _waits_for(self, here: Path, job: SubmitDocument, earlier: list[str]) -> Iterator[Finding]:
+        for name, _ in job.after:
+            if not names_like(name, earlier):
+                message, remedy = unknown_name("job", name, earlier)
+                yield (*here, "after"), f"{message} until then", remedy
+
+    def _span_s(self, job: SubmitDocument) -> float:
+        """Return how long a job runs, without a duration until the last event at least."""
+        return job.duration or max(event.at for event in self._events.values())
+
+    def _before(self, number: int, event: EventDocument) -> list[str]:
+        """Return the jobs that are handed in before one: of an instant, those written before."""
+        return [other for other, (i, at) in self.jobs.items() if (at, i) < (event.at, number)]
 
     def _where(self, here: Path, job: SubmitDocument) -> Iterator[Finding]:
         for place, names in (("sites", job.sites), ("data", job.data)):
@@ -146,6 +180,10 @@ class _Checker:
             yield from self._domains((*here, "book", "nodes"), event.book.nodes)
             if event.book.end <= event.book.start:
                 yield (*here, "book", "to"), "it ends before it begins", "write a later time"
+        booked = [e.book.name for e in self._events.values() if e.book and e.at <= event.at]
+        if event.unbook is not None and event.unbook not in booked:
+            message, remedy = unknown_name("booking", event.unbook, booked)
+            yield (*here, "unbook"), f"{message} until then", remedy
         sites = [*event.partition, *event.price, *event.carbon]
         field = next((f for f in ("partition", "price", "carbon") if getattr(event, f)), "")
         for name in sites:
@@ -159,6 +197,19 @@ class _Checker:
         for name in names:
             if wrong := self.places.wrong(name):
                 yield here, *wrong
+
+
+def _signs_of_life(
+    data: Mapping[str, Any], events: Mapping[int, EventDocument]
+) -> Iterator[Finding]:
+    terms = _read(TermsDocument, [data.get("terms") or {}]).get(0)
+    until = data.get("until")
+    span_s = max([event.at for event in events.values()], default=0.0)
+    if isinstance(until, int | float):
+        span_s = float(until)
+    if terms is not None and terms.leases and span_s / terms.heartbeat > _BEATS_MAX:
+        message = f"a task gives more than {_BEATS_MAX:,} signs of life until the end"
+        yield ("terms", "heartbeat"), message, "write a longer time between two"
 
 
 def _devices(here: Path, job: SubmitDocument) -> Iterator[Finding]:

@@ -66,6 +66,11 @@ def _condition(
 ) -> Iterator[Finding]:
     if not any(name in said.model_fields_set for name in CONDITIONS):
         yield here, "nothing is expected", f"write one of {', '.join(CONDITIONS)}"
+    for name in CONDITIONS:
+        if getattr(said, name) == {} and name in said.model_fields_set:
+            yield (*here, name), "is empty, and holds of everything", "write a name in it"
+    if said.exactly_one_of is not None and not said.exactly_one_of.model_fields_set:
+        yield (*here, "exactly_one_of"), "is empty: none is one", "write as `{running: [a, b]}`"
     for place, name in _names(said):
         if not names_like(name, jobs):
             yield (*here, *place), *unknown_name("job", name, jobs)

@@ -1,5 +1,6 @@
 """A story: a small grid, what happens, and what a good scheduler then does; as it is written."""
 
+from dataclasses import replace
 from typing import Annotated, Any
 
 from pydantic import BeforeValidator, Field
@@ -11,7 +12,7 @@ from gridloom.wire.story_expect import ExpectDocument
 from gridloom.wire.story_job import JobFieldsDocument, SubmitDocument
 from gridloom.wire.story_values import DOMAIN, NAMES
 
-AT = DURATION
+AT = replace(DURATION, maximum=1e10)
 """A time of a story: seconds, or with a unit, from its beginning."""
 
 _DOMAINS = Texts(DOMAIN, "nodes or sites")
@@ -88,7 +89,7 @@ class BookDocument(Document):
 
 def _by_names(value: object) -> object:
     """Let jobs' names stand for the whole section."""
-    return value if isinstance(value, dict) else {"job": NAMES.parse(value)}
+    return value if isinstance(value, dict) else {"job": value}
 
 
 _FailSection = Annotated[

@@ -22,7 +22,7 @@ SITE = "here"
 
 _SHARED = ("queues", "cohorts", "policy")
 _GRID_FIELDS = ("links", "currency", *_SHARED)
-_COUNTED = re.compile(r"(?:(\d{1,6})\s*x\s*)?([A-Za-z][A-Za-z0-9_.-]*(?::\d{1,7})?)")
+_COUNTED = re.compile(r"(?:(0*[1-9]\d{0,5})\s*x\s*)?([A-Za-z][A-Za-z0-9_.-]*(?::\d{1,7})?)")
 _FORMS = "write `6x gpu:8`, a list of such texts or of `{count: 6, accelerators: gpu:8}`, or names"
 _POOL = "write `{cpus: 100, memory_gib: 100}`, the first being its devices"
 _DEVICE_WORDS = {"cpus": "cpu", "gpus": "gpu"}

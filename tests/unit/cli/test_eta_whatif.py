@@ -153,6 +153,14 @@ def test_what_can_never_run(call: Call, live: Live) -> None:
     assert "it can never run on this grid" in call("eta", "c").out
 
 
+def test_what_ends_without_a_start_for_its_dependency(call: Call, live: Live) -> None:
+    after = (Dependency(job_id="a", kind="afternotok"),)
+    live.submit(("a", spec(100.0)), ("b", replace(spec(60.0), after=after)))
+    told = call("eta", "b").out
+    assert "ends without a start: what it waits for does not come out as `after` asks" in told
+    assert "can never run" not in told
+
+
 def test_what_waits_for_something_that_never_comes(call: Call, live: Live) -> None:
     after = (Dependency(job_id="b"),)
     live.submit(("a", spec(100.0, devices=4)), ("b", spec(50.0)))

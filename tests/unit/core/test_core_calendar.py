@@ -17,9 +17,9 @@ QUEUES = (Queue(name="crew"), Queue(name="rest"))
 
 
 def books(yard: Yard, start_s: float, end_s: float, *nodes: str, **more: Any) -> list[str]:
-    settings: dict[str, Any] = {"name": "b"} | more
     times = {"start_s": START_S + start_s, "end_s": START_S + end_s}
-    return yard.step(BookingMade(booking=Booking(nodes=nodes, **times, **settings)))
+    settings: dict[str, Any] = {"name": "b"} | times | more
+    return yard.step(BookingMade(booking=Booking(nodes=nodes, **settings)))
 
 
 # --- bookings

@@ -258,6 +258,12 @@ def test_places_that_are_not_all_there_are_no_places(hindrance: str) -> None:
     assert some.place_kept(Placement(option=option, tasks=tasks), {"s": 0.0}) is None
 
 
+def test_a_node_that_has_fewer_devices_by_now_is_no_place() -> None:
+    some = capacity("4", "1")
+    tasks = (*on(0, 1).tasks, *on(0, 1, name="n1").tasks)
+    assert some.place_kept(Placement(option=shape(4), tasks=tasks), {"s": 0.0}) is None
+
+
 def test_places_with_enough_of_the_host_are_places() -> None:
     some = capacity(node("2", resources={"cpus": 6}))
     option = shape(2, rank_resources=(("cpus", 3),))

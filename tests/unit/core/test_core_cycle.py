@@ -3,7 +3,7 @@
 import random
 
 from msgspec.structs import replace
-from tests.unit.core.grids import shape, site
+from tests.unit.core.grids import must, shape, site
 from tests.unit.core.yard import Yard
 
 from gridloom.base.codec import decode, encode
@@ -356,6 +356,22 @@ def test_reserved_places_wait_for_quota_that_was_cut_meanwhile() -> None:
     assert yard.goes("low", at=1.0) == []
     assert yard.kept("high") == "a/n0:4"
     assert yard.step(InventoryChanged(inventory=yard.grid)) == ["high"]
+
+
+def test_reserved_places_that_are_no_more_what_the_job_needs_are_given_up() -> None:
+    """While the victims go, one of the nodes is moved to another rack."""
+    before = site("a", "r0/2", "r0/2", "r1/2", "r1/2", levels="rack")
+    after = site("a", "r0/2", "r1/2", "r1/2", "r1/2", levels="rack")
+    yard = Yard(before)
+    yard.asks("keeps", 4, nodes=("a/n2", "a/n3"), preemptible=False)
+    yard.asks("low", 4)
+    yard.asks("high", options=(shape(4, groups=(must(4, "rack"),)),), priority=1)
+    assert yard.kept("high") == "a/n0:2 a/n1:2"
+    yard.step(InventoryChanged(inventory=replace(yard.grid, sites=(after,))))
+    assert yard.goes("low", at=1.0) == ["low"]  # on the places that it had
+    assert yard.kept("high") == "nothing"
+    assert yard.ends("keeps", at=2.0) == ["high"]
+    assert yard.where("high") == "a/n2:2 a/n3:2"
 
 
 def test_a_job_that_backs_off_is_not_started_on_its_kept_places_before_its_time() -> None:

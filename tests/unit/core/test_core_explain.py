@@ -151,13 +151,15 @@ def test_of_its_like_the_one_with_a_reservation_is_told_of_its_places() -> None:
 
 def test_one_behind_its_like_may_hold_places_too() -> None:
     yard = pool("2", "2", slot_hold_s=100.0)
-    yard.asks("x", 2, nodes=("a/n0", "a/n1"), on_loss="wait")
-    yard.asks("first", 2, nodes=("a/n0", "a/n1"), priority=-1)
-    yard.asks("second", 2, nodes=("a/n0", "a/n1"), priority=1)
+    yard.asks("x", 2, on_loss="wait")
+    yard.asks("other", 2)
+    yard.asks("before", 2, priority=1)
     yard.marks("a/n0", "lost")
     yard.step(at=5.0)
-    assert yard.why("x") is Why.HOLDING_PLACES
-    assert yard.why("second") is not Why.HOLDING_PLACES
+    assert yard.why("before") is Why.IN_USE
+    assert yard.reason("x").sentence.startswith("waits for its places on a/n0, which are kept")
+    told = explain.reasons(yard.machine.index)
+    assert told["x"] == yard.reason("x")
 
 
 def test_under_promises_a_job_is_told_its_start_and_what_it_would_run_into() -> None:

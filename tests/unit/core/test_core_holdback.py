@@ -14,7 +14,8 @@ PAIRS = (shape(4, groups=(must(2, "node"),)),)
 
 def holding(*sites: Site, **more: Any) -> Yard:
     calm = Preemption(priority=False)
-    return Yard(*sites, **({"blocked": "hold", "patience_s": 0.0, "preemption": calm} | more))
+    settings: dict[str, Any] = {"blocked": "hold", "patience_s": 0.0, "preemption": calm} | more
+    return Yard(*sites, **settings)
 
 
 def fill(yard: Yard, *names: str, ranks: int = 1) -> None:

@@ -9,8 +9,10 @@ from tests.unit.core.yard import START_S, TERMS, Yard
 from gridloom.base.codec import decode, encode
 from gridloom.core.machine import Machine
 from gridloom.core.state import State
-from gridloom.model.event import CancelRequested
-from gridloom.model.life import JobState
+from gridloom.core.turn import LeaseTerms
+from gridloom.model.action import CloseJob
+from gridloom.model.event import CancelRequested, TaskEnded
+from gridloom.model.life import JobState, Outcome
 from gridloom.model.reason import Why
 from gridloom.model.spec import Dependency, RetryPolicy
 
@@ -88,3 +90,27 @@ def test_a_restored_machine_goes_on_as_if_nothing_had_been() -> None:
     restored = Machine(decode(encode(yard.machine.state), State), TERMS)
     assert restored.told() == yard.machine.told()
     assert restored.next_timer_s() == yard.machine.next_timer_s()
+
+
+def test_jobs_that_are_over_are_forgotten_where_that_is_wanted() -> None:
+    """Also while a timer of theirs is still to come."""
+    yard = Yard(site("a", "2"))
+    yard.asks("x", 1)
+    yard.asks("y", 1, after=(Dependency(job_id="x", kind="afterany"),))
+    rng = random.Random(0)
+    machine = Machine(yard.machine.state, LeaseTerms(lease_s=10.0, forget_over=True))
+    attempt = machine.state.jobs["x"].attempts[-1]
+    done = TaskEnded(
+        job_id="x",
+        attempt=1,
+        epoch=attempt.epoch,
+        domain="a/n0",
+        outcome=Outcome(code=Why.COMPLETED, sentence="done"),
+    )
+    assert machine.index.due()
+    actions = machine.step([done], START_S + 1.0, rng)
+    assert actions[0] == CloseJob(job_id="x", state=JobState.SUCCEEDED)
+    assert list(machine.state.jobs) == ["y"]
+    assert machine.state.jobs["y"].state is JobState.STARTING
+    machine.step([], START_S + 2e9, rng)
+    assert "x" not in machine.state.jobs

@@ -146,7 +146,7 @@ def test_of_unknown_duration_nothing_is_too_dear() -> None:
     assert yard.where("y") == "dear/n0:2"
 
 
-# --- promises (easy)
+# --- promised starts
 
 
 def test_others_pass_as_far_as_the_promised_start_is_not_delayed() -> None:
@@ -252,6 +252,15 @@ def test_queues_start_by_turns_when_each_start_changes_their_share() -> None:
     started = yard.ends("x")
     assert len([name for name in started if name.startswith("a")]) == 2
     assert started[0][0] != started[1][0]
+
+
+def test_a_start_puts_the_other_shapes_of_its_queue_behind_too() -> None:
+    yard = pool("4", order="share", queues=[Queue(name="a"), Queue(name="b")])
+    yard.asks("x", 4, queue="b")
+    yard.asks("a1", 1, queue="a")
+    yard.asks("a2", 2, queue="a")
+    yard.asks("b1", 1, queue="b")
+    assert yard.ends("x") == ["a1", "b1", "a2"]
 
 
 def test_weights_and_cohorts_say_who_is_next() -> None:

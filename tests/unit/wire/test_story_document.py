@@ -228,6 +228,7 @@ def submit(text: str, tail: str = TAIL) -> str:
         (story(grid="7"), "2: grid: found `7`"),
         (story(grid="[]"), "2: grid: found a list"),
         (story(grid="{nodes: 6 times gpu}"), "grid.nodes: found `6 times gpu`; write `6x gpu:8`"),
+        (story(grid="{nodes: 0x gpu:8}"), "grid.nodes: found `0x gpu:8`; write `6x gpu:8`"),
         (story(grid="{nodes: [gpu:8, 7]}"), "2: grid.nodes[1]: found `7`"),
         (story(grid="{nodes: [{count: 0, accelerators: gpu}]}"), "grid.nodes[0].count: found `0`"),
         (story(grid="{nodes: [{name: 7, accelerators: gpu}]}"), "grid.nodes[0].name: found `7`"),
@@ -254,6 +255,11 @@ def submit(text: str, tail: str = TAIL) -> str:
         (event("{at: 5}"), "5: events[1]: nothing happens"),
         (event("{at: 5, cancel: a, stop: a}"), "events[1].stop: both `cancel` and `stop` happen"),
         (event("{at: -5, cancel: a}"), "events[1].at: found `-5`"),
+        (event("{at: 1e300, cancel: a}"), "events[1].at: found `1e+300`"),
+        (event("{at: 5, unbook: b}"), "events[1].unbook: there is no booking `b` until then"),
+        (story(tail="terms: {leases: true, heartbeat: 1ms}\nuntil: 1e7\n" + TAIL),
+         "terms.heartbeat: a task gives more than 1,000,000 signs of life"),
+        (story(tail="policy: {promises_max: 0}\n" + TAIL), "policy.promises_max: found `0`"),
         (event("{at: 5, cancel: b}"), "5: events[1].cancel: there is no job `b` until then"),
         (event("{at: 5, fail: {job: b}}"), "events[1].fail: there is no job `b`"),
         (event("{at: 5, fail: {job: a, exit: 0}}"), "events[1].fail.exit: found `0`"),
@@ -281,7 +287,13 @@ def submit(text: str, tail: str = TAIL) -> str:
         (submit("gpus: 1, pin: here"), "submit.pin: `here` is a site; write `sites: here`"),
         (submit("gpus: 1, queue: q"), "submit.queue: there is no queue `q`; there is none"),
         (submit("gpus: 1, after: c"), "submit.after: there is no job `c` until then"),
+        (submit("gpus: 1, after: b"), "submit.after: there is no job `b` until then"),
+        (story(events="  - {at: 1, submit: {name: b, gpus: 1, after: c}}\n"
+                      "  - {at: 1, submit: {name: c, gpus: 1}}\n" + JOB),
+         "events[0].submit.after: there is no job `c` until then"),
         (submit("gpus: 1, duration: 5, fails_after: 6"), "submit.fails_after: it ends after 5 s"),
+        (submit("gpus: 1, duration: 1e6, checkpoint_every: 1us"), "checkpoint_every: it saves"),
+        (submit("gpus: 1, tasks: 10001, gang: false"), "submit.tasks: 10,001 jobs, each of its"),
         (submit("gpus: 1, forecast: soon"), "submit.forecast: found `soon`"),
         (submit("gpus: 1, prioriti: 3"), "prioriti: unknown field; did you mean `priority`?"),
         (expect("{running: a}"), "6: expect[0]: nothing says when"),
@@ -293,6 +305,8 @@ def submit(text: str, tail: str = TAIL) -> str:
         (expect("{at: 5, running: b}"), "6: expect[0].running: there is no job `b`; there are: a"),
         (expect("{at: 5, before: [[a, b]]}"), "expect[0].before: there is no job `b`"),
         (expect("{at: 5, exactly_one_of: {running: b}}"), "exactly_one_of.running: there is no"),
+        (expect("{at: 5, exactly_one_of: {}}"), "expect[0].exactly_one_of: is empty: none is one"),
+        (expect("{always: {evicted: {}}}"), "expect[0].always.evicted: is empty, and holds of"),
         (expect("{at: 5, holds: {a: 4 racks}}"), "expect[0].holds.a: found `4 racks`"),
         (expect("{at: 5, nodes_of: {a: n9}}"), "expect[0].nodes_of.a: there is no node or site"),
         (expect("{at: 5, mark: {n9: drain}}"), "expect[0].mark.n9: there is no node or site"),
@@ -305,6 +319,12 @@ def submit(text: str, tail: str = TAIL) -> str:
 )  # fmt: skip
 def test_what_is_wrong_is_said_where_it_is(text: str, said: str) -> None:
     assert any(said in sentence for sentence in sentences(text)), sentences(text)
+
+
+def test_names_of_jobs_stand_for_the_whole_of_a_failure() -> None:
+    failed = read(event("{at: 5, fail: a}")).document.events[1].fail
+    assert failed is not None
+    assert (failed.job, failed.exit) == (("a",), 1)
 
 
 def test_every_problem_is_told_at_once_with_its_line() -> None:

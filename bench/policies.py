@@ -35,7 +35,10 @@ def main() -> int:
     parser.add_argument("--jobs", type=int, default=1500, help="of a window or a seed")
     parser.add_argument("--windows", type=int, default=3, help="or seeds")
     parser.add_argument("--load", type=float, default=0.9)
-    parser.add_argument("--only", default="", help="tables: beginnings of their titles, joined by ;")
+    parser.add_argument(
+        "--only", default="", help="tables: beginnings of their titles, joined by ;"
+    )
+    parser.add_argument("--without", default="", help="presets: names of slow ones, joined by ;")
     flags = parser.parse_args()
     try:
         if flags.what == "profiles":
@@ -48,6 +51,8 @@ def main() -> int:
     for case in cases:
         print(f"- {case.name}: {case.about}")
     for title, parts in _tables(flags.what, cases):
+        if title == "presets":
+            parts = [part for part in parts if part[0] not in flags.without.split(";")]
         if not flags.only or any(title.startswith(word) for word in flags.only.split(";")):
             _show(title, parts)
     return 0

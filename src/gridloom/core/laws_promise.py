@@ -55,6 +55,7 @@ class Promises:
         foreseen = in_time and _foreseen(machine, events, actions, before)
         if foreseen and not any(map(_comes_back, heads)):
             yield from _late(state, before, actions)
+        self._first_end_s = min((end_s for end_s, _ in machine.index.ends), default=math.inf)
         self._promised = {
             job.job_id: job.promised_s for job in heads if job.promised_s >= state.now_s
         }

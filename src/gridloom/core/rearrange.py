@@ -217,8 +217,8 @@ def _cleared(
         if ((held := index.holdings[mover.job_id].units) >= units[0]).any()
         and (held < units[1]).any()
     ]
+    found: tuple[Sequence[Job], Plan] | None = None
     with _Trial(index) as trial:
-        spot = None
         for count in range(1, len(inside) + 1):
             trial.release(inside[count - 1])
             spot = trial.find_within(job, demand, units)
@@ -228,8 +228,9 @@ def _cleared(
                 places = later.occupy(spot)
                 changes = _placed_anew(index, inside[:count])
             if changes:
-                return _pruned(index, job, demand, units, (inside[:count], Plan(places, changes)))
-    return None
+                found = inside[:count], Plan(places, changes)
+                break
+    return _pruned(index, job, demand, units, found) if found is not None else None
 
 
 def _pruned(

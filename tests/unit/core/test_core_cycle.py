@@ -308,6 +308,35 @@ def test_no_more_spares_are_kept_than_are_idle_and_none_that_is_used_in_part() -
     assert yard.where("small") == "a/n2:1"
 
 
+def test_after_a_loss_a_job_goes_on_on_its_spares_whoever_else_waits() -> None:
+    yard = Yard(site("a", "2", "2"), preemption=Preemption(priority=False))
+    yard.asks("x", 2, spares=1)
+    assert yard.asks("y", 2, priority=9) == []
+    yard.marks("a/n0", "lost")
+    assert yard.step(at=5.0) == ["x"]
+    assert yard.where("x") == "a/n1:2"
+
+
+def test_spares_are_of_no_use_to_a_job_that_waits_for_its_own_places_or_needs_more() -> None:
+    yard = Yard(site("a", "2", "2"))
+    yard.asks("x", 2, spares=1, on_loss="wait")
+    yard.marks("a/n0", "lost")
+    assert yard.step(at=5.0) == []
+    more = Yard(site("a", "2", "2", "2"))
+    more.asks("x", 4, spares=1)
+    more.marks("a/n0", "lost")
+    more.marks("a/n1", "cordon")
+    assert more.step(at=5.0) == []
+
+
+def test_spares_do_not_stand_in_for_quota() -> None:
+    yard = Yard(site("a", "2", "2"), queues=[Queue(name="q", nominal={"cpu": 2})])
+    yard.asks("x", 2, spares=1, queue="q")
+    yard.marks("a/n0", "lost")
+    less = replace(yard.grid, queues=(Queue(name="q", nominal={"cpu": 1}),))
+    assert yard.step(InventoryChanged(inventory=less), at=5.0) == []
+
+
 def test_spares_are_not_the_jobs_devices() -> None:
     yard = Yard(site("a", "2", "2"), queues=[Queue(name="q", nominal={"cpu": 2})])
     assert yard.asks("x", 2, spares=1, queue="q") == ["x"]

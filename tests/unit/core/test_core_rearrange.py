@@ -223,6 +223,17 @@ def test_the_fewest_shrink_those_with_most_to_give_first() -> None:
     assert yard.told() == {"much": Why.RESIZED}
 
 
+def test_two_shrink_where_one_alone_would_leave_no_room_for_the_other() -> None:
+    yard = elastic("8")
+    yard.asks("one", **of(4, 2))
+    yard.asks("two", **of(4, 2))
+    yard.runs("one", "two")
+    yard.step(at=100.0)
+    yard.asks("waits", 4)
+    assert yard.told() == {"one": Why.RESIZED, "two": Why.RESIZED}
+    assert (yard.kept("one"), yard.kept("two")) == ("a/n0:2", "a/n0:2")
+
+
 def test_it_shrinks_for_the_shape_that_the_quota_allows() -> None:
     yard = elastic(queues=[Queue(name="q", nominal={"cpu": 1}), Queue(name="free")])
     yard.asks("e", **of(4, 2), queue="free")

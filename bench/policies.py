@@ -269,18 +269,6 @@ def _made(row: Row) -> Tables:
                     "+elastic",
                     lambda c: replace(loads.elastic(c), policy=combined("backfill+elastic")),
                 ),
-                row(
-                    "+elastic, perfect scaling",
-                    lambda c: replace(
-                        loads.elastic(c, scaling=1.0), policy=combined("backfill+elastic")
-                    ),
-                ),
-                row(
-                    "+elastic, scaling 0.7",
-                    lambda c: replace(
-                        loads.elastic(c, scaling=0.7), policy=combined("backfill+elastic")
-                    ),
-                ),
             ],
         ),
         *(

@@ -237,6 +237,14 @@ class Capacity:
         """Return whether the node takes new work."""
         return bool(self._open[self.tree.first_unit[node]])
 
+    def if_released(self, job_ids: Iterable[str]) -> Ints:
+        """Return what would be available if nothing were kept any more for these jobs."""
+        kept = self._kept.copy()
+        for job_id in job_ids:
+            units, devices = self._keeps[job_id]
+            kept[units] -= devices
+        return np.where(self._open, np.maximum(self.free - kept, 0), 0)
+
     def available_to(self, job_id: str) -> Ints:
         """Return what the job may take: the available, and what is kept for itself."""
         own = self._keeps.get(job_id)

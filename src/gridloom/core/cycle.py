@@ -1,6 +1,7 @@
 """One cycle: what is reserved starts, then whoever is next and fits; for others room is made."""
 
 import math
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -39,6 +40,8 @@ def run(turn: Turn) -> None:
     while (seen := line.next()) is not None:
         bucket, job = seen.bucket, seen.job
         decided = ahead.decide(bucket, job)
+        if isinstance(decided, Block) and _take_kept(turn, bucket, job, decided):
+            decided = ahead.decide(bucket, job)
         if isinstance(decided, Block):
             limit_s = decided.limit_s
             decided = _make_room(turn, evicting, bucket, job, decided)
@@ -119,6 +122,34 @@ def _suits(index: Index, job: Job, placement: Placement, held: Holding) -> bool:
         for demand in index.shape(job.spec).possible
         if demand.option == placement.option
     )
+
+
+def _take_kept(turn: Turn, bucket: Bucket, job: Job, block: Block) -> bool:
+    """Give up what is kept for jobs of lower priority, if that lets a job start; say whether."""
+    index = turn.index
+    if block.code is not Why.IN_USE or not index.policy.preemption.priority:
+        return False
+    keepers = [turn.state.jobs[job_id] for job_id in index.capacity.keepers()]
+    lower = [
+        other
+        for other in reversed(order.in_order(keepers))
+        if other.spec.priority < job.spec.priority
+        and other.reservation is not None
+        and index.bucket(other) is not None
+    ]
+    if not lower or not _fits(index, bucket, [other.job_id for other in lower]):
+        return False
+    for other in lower:
+        index.unreserve(other)
+        if _fits(index, bucket, ()):
+            break
+    return True
+
+
+def _fits(index: Index, bucket: Bucket, released: Sequence[str]) -> bool:
+    """Return whether a shape of a bucket has a place, nothing being kept for some jobs."""
+    room = index.capacity.if_released(released)
+    return any(Finder(demand, index.capacity, room).fits() for demand in bucket.shape.possible)
 
 
 def _make_room(

@@ -99,10 +99,8 @@ class Book:
         return [job_id for node in here for job_id in self._on[node]]
 
     def free(self, unit: Unit, gone: frozenset[str] = frozenset()) -> int:
-        """Return how many devices of a unit nobody has once ``gone`` have left."""
+        """Return how many devices of a unit of the grid nobody has once ``gone`` have left."""
         domain, island = unit
-        if domain not in self.grid:
-            return 0
         node = self.grid[domain][1]
         count = node.count
         if 0 < node.island < node.count:

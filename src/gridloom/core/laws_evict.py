@@ -125,7 +125,9 @@ class Evictions:
         going += [state.jobs[h.job_id] for h, why in deal.victims if why.code is not Why.PREEMPTED]
         for held, _ in deal.victims:
             gone = names - {held.job_id}
-            others = [job for job in going if job.job_id != held.job_id]
+            others = [
+                job for job in going if job.job_id != held.job_id and job.reservation is not None
+            ]
             if not any(_lacks(state, book, job, held, gone, kept) for job in others):
                 yield f"{held.job_id} leaves for {deal.by}, which does not need its places"
 
@@ -218,8 +220,7 @@ def _lacks(  # one more argument than is usual: all of it is the scene
 ) -> bool:
     """Return whether what is reserved for a job would not be had if one of the victims stayed."""
     places = job.reservation
-    if places is None:
-        return False
+    assert places is not None
     option = places.option
     for unit, wanted in units_of(book.grid, places).items():
         if unit in held.units:

@@ -175,11 +175,14 @@ class Search:
     def _room_without(self, job: Job, lent: Sequence[str]) -> Ints:
         """Return what is free for a job once nobody is left of those it may have a claim on."""
         gone = self.leaving().copy()
-        highest = job.spec.priority - (not self.index.policy.preemption.order)
+        policy = self.index.policy
         for queue, jobs in self._by_queue().items():
             if queue in lent:
                 gone += jobs
             elif self._is_near(job, queue):
+                own = policy.order == "share" and queue == job.spec.queue  # its share is one
+                equal = policy.preemption.order and not own
+                highest = job.spec.priority - (not equal)
                 gone += [other for other in jobs if other.spec.priority <= highest]
         holdings = self.index.holdings
         held = {other.job_id: holdings[other.job_id] for other in gone}

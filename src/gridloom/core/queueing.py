@@ -63,6 +63,7 @@ class Pass:
         self._held: NDArray[np.bool_] | None = None
         self._held_for: list[tuple[NDArray[np.bool_], str]] = []
         self._guarded: NDArray[np.bool_] | None = None
+        self._guards_all = False
         self._bookings = [
             (booking, booked(index, booking))
             for _, booking in sorted(index.state.bookings.items())
@@ -233,9 +234,12 @@ class Pass:
     def _guard(self, bucket: Bucket, job: Job) -> None:
         """Promise a start to a job, if nobody before it competes for the same devices."""
         eligible = bucket.shape.eligible
+        if self._guards_all and bucket.shape.possible:
+            return
         if self._guarded is not None and (eligible & self._guarded).any():
             return
         self._guarded = eligible if self._guarded is None else self._guarded | eligible
+        self._guards_all = bool(self._guarded.all())
         if self._releases is None:
             self._releases = backfill.Releases(self.index, self.now)
         promised = backfill.promise(

@@ -139,7 +139,7 @@ def _site_sentence(look: Look, option: Option) -> str:
         notes.append(f"job {look.users[0]}{more} there")
     if 0 < look.found < look.free or (look.free and not look.found and not look.held_for):
         size = option.plan.replica_ranks * option.rank_devices
-        usable = f"in whole groups of {size}" if size > 1 else "on nodes that it may use now"
+        usable = f"in whole groups of {size}" if size > 1 else "that it can use"
         notes.append(f"{look.found} {usable}")
     text = f"{look.site} has {look.free} of {look.total} free"
     return f"{text} ({'; '.join(notes)})" if notes else text

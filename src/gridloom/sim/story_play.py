@@ -5,13 +5,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from gridloom.base.errors import BrokenError
-from gridloom.core import laws
 from gridloom.core.state import live_tasks
 from gridloom.model.action import StopTask
 from gridloom.model.event import TaskEnded
 from gridloom.model.life import HOLDING, OVER, Outcome
 from gridloom.model.reason import Why
 from gridloom.ports.journal import Record
+from gridloom.sim.law_watch import law_watch
 from gridloom.sim.simulation import Simulation
 from gridloom.sim.story import ORIGIN_S, End, Story, window
 from gridloom.sim.story_conditions import Mismatch, mismatches, state_of
@@ -89,7 +89,7 @@ class _Stage:
         check_laws: bool,
         journal: Callable[[Record], None] | None,
     ) -> None:
-        self._story, self._check_laws, self._journal = story, check_laws, journal
+        self._story, self._journal = story, journal
         self._memory = Memory()
         self._differences: list[Difference] = []
         self._met: set[int] = set()
@@ -104,6 +104,8 @@ class _Stage:
             watch=self._look,
             journal=self._note,
         )
+        how = "full" if check_laws else "off"
+        self._laws = law_watch(self._simulation.machine, how)
         for at_s, event in story.wishes:
             self._simulation.inject(event, at_s)
 
@@ -198,11 +200,11 @@ class _Stage:
         self._memory.stops += [(at_s, one) for one in record.actions if isinstance(one, StopTask)]
         if self._journal is not None:
             self._journal(record)
+        if self._laws is not None:
+            self._laws(record)
 
     def _look(self, simulation: Simulation) -> None:
         """Look at the world after a step."""
-        if self._check_laws:
-            laws.check(simulation.machine.state)
         ended_s = self._memory.ended_s
         for job in simulation.machine.state.jobs.values():
             if job.state not in OVER:

@@ -62,7 +62,7 @@ class WaitWatch:
         queued = (
             (job.submitted_s, job.job_id)
             for job in sim.machine.state.jobs.values()
-            if job.state is JobState.QUEUED
+            if job.state is JobState.QUEUED and not job.attempts  # what is told is the first wait
         )
         oldest = nsmallest(_JOBS, queued)
         reasons = explain.reasons(sim.machine.index) if oldest else {}

@@ -436,3 +436,28 @@ def test_an_elastic_job_shrinks_for_another_under_promises_too() -> None:
     yard.asks("waits", 2, 10.0)
     assert yard.told() == {"e": Why.RESIZED}
     assert sorted(yard.goes("e", at=1.0)) == ["e", "waits"]
+
+
+def test_what_is_kept_for_a_job_is_given_up_for_a_higher_priority_and_no_more_than_it_needs() -> (
+    None
+):
+    yard = Yard(site("a", "2", "2"), site("b", "2", "2"))
+    yard.asks("x", 4, sites=("a",))
+    yard.asks("y", 4, sites=("b",), priority=1)
+    yard.marks("a/n0", "lost")
+    yard.marks("b/n0", "lost")
+    yard.goes("x", "y")
+    assert yard.kept("x") == "a/n0:2 a/n1:2"
+    assert yard.asks("same", 2) == []
+    assert yard.asks("higher", 2, priority=2) == ["higher"]
+    assert (yard.kept("x"), yard.kept("y")) == ("nothing", "b/n0:2 b/n1:2")
+    assert yard.where("higher") == "a/n1:2"
+
+
+def test_what_is_kept_is_not_given_up_in_vain() -> None:
+    yard = Yard(site("a", "2", "2"))
+    yard.asks("x", 4)
+    yard.marks("a/n0", "lost")
+    yard.goes("x")
+    assert yard.asks("higher", 4, priority=2) == []
+    assert yard.kept("x") == "a/n0:2 a/n1:2"

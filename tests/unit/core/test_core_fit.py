@@ -349,9 +349,9 @@ def test_nodes_that_are_away(mark: Any, words: str) -> None:
     made = Mark(mark=mark, sentence="too hot", since_s=0.0)
     some = index(grid(a="cpu:2", b="cpu:2"), a_n0=made, b=replace(made, sentence=""))
     assert refusals(spec(shape(2)), some) == [
-        ("a", "node_away", "0/2", "a has 2 of 2 free (0 in whole groups of 1)"),
+        ("a", "node_away", "0/2", "a has 2 of 2 free (0 that it can use)"),
         ("a/n0", "node_away", "0/0", f"a/n0 {words}: too hot"),
-        ("b", "node_away", "0/2", "b has 2 of 2 free (0 in whole groups of 1)"),
+        ("b", "node_away", "0/2", "b has 2 of 2 free (0 that it can use)"),
         ("b/n0", "node_away", "0/0", f"b/n0 {words}"),
     ]
     assert never(some, spec(shape(2))) is None  # it will be back
@@ -371,7 +371,7 @@ def test_hosts_that_have_too_little() -> None:
             "a",
             "too_few_free",
             "1/3",
-            "a has 11 of 12 free (job x runs there; 1 in whole groups of 1)",
+            "a has 11 of 12 free (job x runs there; 1 that it can use)",
         ),
         ("a/n1", "too_little_host", "2/3", "a/n1 has 2 cpus free, and a rank needs 3"),
         ("a/n2", "too_little_host", "0/1", "a/n2 has 0 tapes free, and a rank needs 1"),
@@ -379,7 +379,7 @@ def test_hosts_that_have_too_little() -> None:
     reason = never(some, job)
     assert reason is not None
     assert [r.sentence for r in reason.refusals] == [
-        "a has 12 of 12 free (1 in whole groups of 1)",
+        "a has 12 of 12 free (1 that it can use)",
         "a/n1 has 2 cpus free, and a rank needs 3",
         "a/n2 has 0 tapes free, and a rank needs 1",
     ]

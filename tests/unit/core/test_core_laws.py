@@ -39,7 +39,10 @@ def attempt(number: int, epoch: int, started_s: float, **more: Any) -> Attempt:
         number=number,
         epoch=epoch,
         placement=Placement(option=Option(accelerator="cpu", plan=PLAN), tasks=placed),
-        tasks={p.domain: Task(placement=p, state=state, outcome=outcome) for p in placed},
+        tasks={
+            p.domain: Task(placement=p, state=state, outcome=outcome, lease_until_s=50.0)
+            for p in placed
+        },
         started_s=started_s,
         **more,
     )
@@ -64,7 +67,7 @@ def sound() -> State:
         job("y", JobState.FAILED, attempt(1, 2, 15.0, ended_s=16.0)),
         job("z", JobState.QUEUED),
     ]
-    return State(jobs={one.job_id: one for one in jobs}, epoch=3)
+    return State(jobs={one.job_id: one for one in jobs}, epoch=3, now_s=30.0)
 
 
 def test_a_sound_state_passes() -> None:
@@ -123,6 +126,19 @@ def too_many_restarts(jobs: dict[str, Job]) -> None:
     jobs["z"].restarts = 4
 
 
+def reserve_while_running(jobs: dict[str, Job]) -> None:
+    jobs["x"].reservation = jobs["x"].attempts[1].placement
+
+
+def spare_after_the_end(jobs: dict[str, Job]) -> None:
+    jobs["y"].spares = ("a/n",)
+
+
+def lease_from_before(jobs: dict[str, Job]) -> None:
+    for task in jobs["x"].attempts[1].tasks.values():
+        task.lease_until_s = 19.0
+
+
 @pytest.mark.parametrize(
     ("fault", "law"),
     [
@@ -145,6 +161,10 @@ def too_many_restarts(jobs: dict[str, Job]) -> None:
         (end_without_outcome, "an attempt starts after the one before it has ended"),
         (idle_wish, "wishes are for jobs that hold devices: z is queued and stop is wanted"),
         (too_many_restarts, "no job is restarted more often than its policy allows: z after 4"),
+        (reserve_while_running, "places are kept for whoever waits .*: x is running and has a res"),
+        (spare_after_the_end, "places are kept for whoever waits .*: y is failed and has spares"),
+        (setting(1, started_s=31.0), "nothing starts later than now, .*: attempt 2 of x .* at 31"),
+        (lease_from_before, "leases begin with the attempt: attempt 2 of x .* from before it"),
     ],
 )
 def test_each_fault_is_named(fault: Fault, law: str) -> None:

@@ -135,7 +135,7 @@ def _take_kept(turn: Turn, bucket: Bucket, job: Job, block: Block) -> bool:
         for other in reversed(order.in_order(keepers))
         if other.spec.priority < job.spec.priority
         and other.reservation is not None
-        and index.bucket(other) is not None
+        and other.state is JobState.QUEUED
     ]
     if not lower or not _fits(index, bucket, [other.job_id for other in lower]):
         return False

@@ -142,7 +142,10 @@ def packed(case: Case, *, required: bool = True) -> Case:
 
 
 def placed(case: Case, table: Sequence[float]) -> Case:
-    """Return jobs whose training step takes longer the further out their gang sits."""
+    """Return jobs whose training step takes longer the further out their gang sits.
+
+    The log's duration is then that of the furthest place: work counts at ``Option.step_s``.
+    """
     sizes = (NODE, NODE * RACK_NODES, NODE * RACK_NODES * POD_RACKS, math.inf)
     names = ("node", "rack", "pod", "site")
 

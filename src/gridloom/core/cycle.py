@@ -137,13 +137,11 @@ def _take_kept(turn: Turn, bucket: Bucket, job: Job, block: Block) -> bool:
         and other.reservation is not None
         and other.state is JobState.QUEUED
     ]
-    if not lower or not _fits(index, bucket, [other.job_id for other in lower]):
-        return False
-    for other in lower:
+    names = [other.job_id for other in lower]
+    enough = next((n for n in range(1, len(names) + 1) if _fits(index, bucket, names[:n])), 0)
+    for other in lower[:enough]:
         index.unreserve(other)
-        if _fits(index, bucket, ()):
-            break
-    return True
+    return enough > 0
 
 
 def _fits(index: Index, bucket: Bucket, released: Sequence[str]) -> bool:

@@ -65,6 +65,8 @@ class Evictions:
             gone = frozenset(name for name in leaving if name not in later)
             names = [held.job_id for held, _ in deal.victims]
             job = state.jobs.get(deal.by)
+            if job is not None and job.reservation is None and _by_share(book):
+                continue  # who comes later by share, but is of higher priority, may undo it at once
             if job is None or job.state is not JobState.QUEUED or job.reservation is None:
                 yield f"{', '.join(names)} leave for {deal.by}, for which nothing is kept"
                 continue
@@ -199,6 +201,10 @@ def _too_soon(policy: Policy, state: State, victim: Job, reason: Reason) -> Iter
     least_s = policy.preemption.min_run_s if preempted else policy.resize_s_min
     if ran_s < least_s:
         yield f"{victim.job_id} leaves after {ran_s:g} s, and may stay for {least_s:g} s"
+
+
+def _by_share(book: Book) -> bool:
+    return book.inventory.policy.order == "share"
 
 
 def _value(job: Job, policy: Policy, now: float) -> float:

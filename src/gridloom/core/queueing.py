@@ -112,16 +112,14 @@ class Pass:
             return
         policy = self.index.policy
         match policy.blocked:
-            case "skip":
-                pass
+            case "skip" | "conservative":
+                pass  # of those with promises ``conservative`` takes care
             case "stop":
                 self.stopped_by = self.stopped_by or job.job_id
             case "hold":
                 self._hold(bucket, job)
             case "easy":
                 self._guard(bucket, job)
-            case "conservative":
-                pass  # everybody has a promise of its own: ``conservative``
             case _:
                 assert_never(policy.blocked)
 

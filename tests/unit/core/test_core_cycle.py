@@ -461,3 +461,14 @@ def test_what_is_kept_is_not_given_up_in_vain() -> None:
     yard.goes("x")
     assert yard.asks("higher", 4, priority=2) == []
     assert yard.kept("x") == "a/n0:2 a/n1:2"
+
+
+def test_as_many_give_up_what_is_kept_for_them_as_are_needed() -> None:
+    yard = Yard(site("a", "2", "2"), site("b", "2", "2"))
+    yard.asks("x", 4, sites=("a",))
+    yard.asks("y", 4, sites=("b",))
+    yard.marks("a/n0", "lost")
+    yard.marks("b/n0", "lost")
+    yard.goes("x", "y")
+    assert yard.asks("higher", 4, priority=2, min_sites=2, max_sites=2) == ["higher"]
+    assert (yard.kept("x"), yard.kept("y")) == ("nothing", "nothing")

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from tests.unit.core.grids import grid, shape, site, spec
 
 from gridloom.base.errors import BrokenError
-from gridloom.core.laws_evict import Deal, _lacks, _lacks_quota, deals_of
+from gridloom.core.laws_evict import Deal, _kept, _lacks, _lacks_quota, _value, deals_of
 from gridloom.core.laws_place import grid_of
 from gridloom.core.laws_step import Laws, StepLaws
 from gridloom.core.machine import Machine
@@ -637,12 +637,12 @@ def test_a_deal_for_which_nothing_is_kept_is_not_looked_into() -> None:
 
 def test_a_move_is_for_others_or_for_what_others_leave() -> None:
     """Who is told to move counts by its own new places too; who was told before does not go."""
-    scene, _, actions = evicting(inventory=TWO)
+    scene, _, actions = evicting()
     deals, _ = deals_of(scene.laws.book, actions, frozenset())
     moved = [
         Deal("b", [(held, Reason(code=Why.MOVED, sentence=""))]) for held, _ in deals[0].victims
     ]
-    kept = {"b": {}}
+    kept: dict[str, dict[tuple[str, int], int]] = {"b": {}}
     state, book = scene.machine.state, scene.laws.book
     assert list(scene.laws._evictions._needless(state, book, moved[0], kept, frozenset())) == []
 
@@ -676,3 +676,35 @@ def test_a_host_is_what_is_lacking() -> None:
     state, book = scene.machine.state, scene.laws.book
     assert _lacks(state, book, b, held, frozenset(), {"b": {}})
     assert not _lacks(state, book, b, held, frozenset("a"), {"b": {}})
+
+
+def test_spare_nodes_are_kept_whole() -> None:
+    scene = Scene(TWO)
+    scene.does(scene.submit("a", spares=1))
+    assert scene.jobs["a"].spares == ("s/n1",)
+    assert _kept(scene.laws.book, scene.jobs["a"]) == {("s/n1", 0): 4}
+
+
+def test_what_a_job_has_had_by_now() -> None:
+    scene = Scene()
+    scene.does(scene.submit("a"), scene.submit("b"))
+    scene.jobs["b"].device_s = 5.0
+    attained = Policy(order="attained")
+    assert _value(scene.jobs["a"], attained, scene.now + 2.0) == 8.0
+    assert _value(scene.jobs["b"], attained, scene.now + 2.0) == 5.0
+    assert _value(scene.jobs["b"], Policy(), scene.now) == 0.0
+
+
+def test_a_sign_of_life_beside_an_end_changes_nothing() -> None:
+    scene = promised()
+    beat = TaskRunning(job_id="a", attempt=1, epoch=1, domain="s/n0")
+    scene.does(beat, *scene.ended("a"))
+    assert "b" in scene.laws.book.held
+
+
+def test_by_share_somebody_of_higher_priority_may_undo_it() -> None:
+    scene, events, actions = evicting()
+    nothing_kept(scene)
+    inventory = scene.laws.book.inventory
+    scene.laws.book.inventory = replace(inventory, policy=Policy(order="share"))
+    scene.see(events, actions)

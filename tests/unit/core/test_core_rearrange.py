@@ -387,6 +387,21 @@ def test_the_cheapest_move_is_made() -> None:
     assert yard.kept("whole") == "a/n1:4"
 
 
+@pytest.mark.parametrize(
+    ("size", "second", "moves"), [("5", 2, ["two"]), ("4", 1, ["one", "two"])]
+)
+def test_nobody_moves_whose_places_nobody_needs(size: str, second: int, moves: list[str]) -> None:
+    yard = tidy(size, "3")
+    yard.asks("filler", 3, nodes=("a/n1",))
+    yard.asks("one", 1)
+    yard.asks("two", second)
+    yard.ends("filler")
+    yard.runs("one", "two")
+    yard.step(at=100.0)
+    yard.asks("whole", options=WHOLE)
+    assert sorted(yard.told()) == moves
+
+
 def test_without_the_policy_nobody_moves() -> None:
     yard = tidy(defragment=False)
     yard.asks("one", 2)

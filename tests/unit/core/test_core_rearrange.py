@@ -387,9 +387,7 @@ def test_the_cheapest_move_is_made() -> None:
     assert yard.kept("whole") == "a/n1:4"
 
 
-@pytest.mark.parametrize(
-    ("size", "second", "moves"), [("5", 2, ["two"]), ("4", 1, ["one", "two"])]
-)
+@pytest.mark.parametrize(("size", "second", "moves"), [("5", 2, ["two"]), ("4", 1, ["one", "two"])])
 def test_nobody_moves_whose_places_nobody_needs(size: str, second: int, moves: list[str]) -> None:
     yard = tidy(size, "3")
     yard.asks("filler", 3, nodes=("a/n1",))

@@ -56,7 +56,7 @@ types: setup
 
 unit: setup
 	@rm -f .coverage .coverage.*
-	@$(BIN)/coverage run -m pytest -q --numprocesses 2 --dist loadscope -m "not bed"
+	@$(BIN)/coverage run -m pytest -q --numprocesses 2 --dist loadscope --no-loadscope-reorder -m "not bed"
 	@# What a killed process had half written of its coverage is of no use
 	@$(BIN)/coverage combine --quiet 2>/dev/null; rm -f .coverage.*
 	@$(BIN)/coverage report

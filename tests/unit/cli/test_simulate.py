@@ -359,6 +359,7 @@ def test_a_list_of_nodes_is_a_grid(call: Call, log: Path) -> None:
 
 
 def test_ctrl_c_asks_once_and_then_interrupts() -> None:
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # it may come in ignored
     with stoppable() as stop:
         assert not stop.asked
         os.kill(os.getpid(), signal.SIGINT)
@@ -367,6 +368,7 @@ def test_ctrl_c_asks_once_and_then_interrupts() -> None:
         with pytest.raises(KeyboardInterrupt):
             os.kill(os.getpid(), signal.SIGINT)
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    signal.signal(signal.SIGINT, before)
 
 
 def test_ctrl_c_prints_what_there_is(call: Call, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -102,7 +102,7 @@ def test_random_text(text: str) -> None:
     st.sampled_from(DOCUMENTS),
     st.lists(st.tuples(st.integers(0, 10**4), st.integers(0, 30), PIECES), min_size=1, max_size=5),
 )
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=300, deadline=None)
 def test_mutations_of_good_documents(document: bytes, edits: list[tuple[int, int, bytes]]) -> None:
     for place, removed, inserted in edits:
         start = place % (len(document) + 1)

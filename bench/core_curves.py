@@ -11,6 +11,7 @@ from bench.core_grid import SIZES, Drive, Jobs, filled, grid, peak_bytes, share
 from bench.core_reclaim import reclaim
 
 from gridloom.core import laws
+from gridloom.core.laws_step import Laws, Mode
 from gridloom.model.inventory import Inventory
 from gridloom.model.policy import POLICIES
 
@@ -21,6 +22,7 @@ RECLAIM_S_MAX = 0.5
 TOPOLOGY_MAX = 2.0
 MEMORY_BYTES_MAX = 2 * 2**30
 _QUEUES, _KINDS = 8, 48
+_MODES: tuple[Mode, ...] = ("incremental", "off")
 
 
 def show_placements(*, quick: bool) -> None:
@@ -69,22 +71,24 @@ def show_steps(*, quick: bool) -> None:
     limit_ms = STEP_S_MAX * 1e3
     print(f"\n## Steps on {8 * nodes:,} devices with {waiting:,} jobs waiting\n")
     print(f"{_QUEUES} queues with quotas in a tree of cohorts, three priorities.\n")
-    print("| policy | shapes | running | p50 ms | p99 ms | max ms | limit of p99 | starts/s |")
-    print("|---|---:|---:|---:|---:|---:|---:|---:|")
+    print("| policy | laws | shapes | running | p50 ms | p99 ms | max ms | limit | starts/s |")
+    print("|---|---|---:|---:|---:|---:|---:|---:|---:|")
     checked_s: list[float] = []
     for name in ("backfill-greedy", "backfill", "fair"):
         drive = loaded(nodes, name, waiting)
         shapes = {id(bucket.shape) for bucket in drive.machine.index.buckets.values()}
-        before = drive.starts
-        run_on(drive, steps)
-        spent_s = drive.seconds
-        print(
-            f"| {name} | {len(shapes)} | {len(drive.running):,} |"
-            f" {share(spent_s, 0.5) * 1e3:.1f} | {share(spent_s, 0.99) * 1e3:.1f} |"
-            f" {max(spent_s) * 1e3:.1f} | {limit_ms:g} |"
-            f" {(drive.starts - before) / sum(spent_s):,.0f} |",
-            flush=True,
-        )
+        for mode in _MODES:
+            drive.laws = Laws(mode, drive.machine)
+            before, drive.seconds = drive.starts, []
+            run_on(drive, steps, prefix=mode)
+            spent_s = drive.seconds
+            print(
+                f"| {name} | {mode} | {len(shapes)} | {len(drive.running):,} |"
+                f" {share(spent_s, 0.5) * 1e3:.1f} | {share(spent_s, 0.99) * 1e3:.1f} |"
+                f" {max(spent_s) * 1e3:.1f} | {limit_ms:g} |"
+                f" {(drive.starts - before) / sum(spent_s):,.0f} |",
+                flush=True,
+            )
         begin_s = time.thread_time()
         laws.check(drive.machine.state)
         checked_s.append(time.thread_time() - begin_s)
@@ -100,9 +104,9 @@ def loaded(nodes: int, policy: str, waiting: int) -> Drive:
     return filled(inventory, Jobs(kinds=_KINDS, queues=_QUEUES), waiting=waiting)
 
 
-def run_on(drive: Drive, steps: int, *, seconds_max: float = 60.0) -> None:
+def run_on(drive: Drive, steps: int, *, prefix: str = "k", seconds_max: float = 60.0) -> None:
     """Let jobs end and come in turn, one in each step, and note what the steps take."""
-    jobs = Jobs(kinds=_KINDS, queues=_QUEUES, seed=7, prefix="k")
+    jobs = Jobs(kinds=_KINDS, queues=_QUEUES, seed=7, prefix=prefix)
     stop_s = time.perf_counter() + seconds_max
     for _ in range(steps // 2):
         drive.step(drive.end(), timed=True)

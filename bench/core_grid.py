@@ -8,6 +8,7 @@ from collections.abc import Iterable, Sequence
 
 from msgspec.structs import replace
 
+from gridloom.core.laws_step import Laws
 from gridloom.core.machine import Machine
 from gridloom.core.turn import LeaseTerms
 from gridloom.model.action import AnyAction, CloseJob, StartAttempt, StopTask
@@ -23,7 +24,7 @@ from gridloom.model.spec import Forecast, GroupNeed, JobSpec, Option, Program
 LEVELS = ("spine", "leaf", "rack")
 """Between site and node, so that there are five in all: 512, 64 and 4 nodes."""
 
-SIZES = (1, 1, 1, 2, 4, 8, 8, 16, 16, 32, 64, 128, 256, 512)
+SIZES = (1, 1, 1, 1, 1, 2, 4, 8, 8, 16, 16, 32, 64, 128, 256, 512)
 """Devices of a job, drawn evenly: small jobs are the most, large ones have most of the devices."""
 
 KIND = "h100"
@@ -160,6 +161,7 @@ class Drive:
         now_s: The time of the last step.
         chance: Where the scheduler's comes from.
         last: What it wanted done in the last step.
+        laws: Checked after each step, as a part of it; nothing by default.
     """
 
     def __init__(self, inventory: Inventory, *, seed: int = 1) -> None:
@@ -170,6 +172,7 @@ class Drive:
         self.starts = 0
         self.now_s = 0.0
         self.last: Sequence[AnyAction] = ()
+        self.laws: Laws | None = None
         self.chance = random.Random(seed)
         self._choice = random.Random(seed)
         self._order: list[str] = []
@@ -185,6 +188,8 @@ class Drive:
         self.now_s += 1.0
         begin_s = time.thread_time()
         actions = self.machine.step(events, self.now_s, self.chance)
+        if self.laws is not None:
+            self.laws.observe(events, actions, self.now_s)
         if timed:
             self.seconds.append(time.thread_time() - begin_s)
         self.last = actions

@@ -299,8 +299,8 @@ def _made(row: Row) -> Tables:
 _PARTS: dict[str, tuple[Callable[[Row], Tables], ...]] = {
     "philly": (_prediction, _preemption, _topology, _defragmentation),
     "openb": (_kinds,),
-    "kalos": (),
-    "seren": (_made, _defragmentation),
+    "kalos": (_prediction, _preemption, _defragmentation),
+    "seren": (_made, _prediction, _preemption, _defragmentation),
 }
 
 

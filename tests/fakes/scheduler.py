@@ -1,5 +1,6 @@
 """A scheduler with the core's door and next to no sense: first come first served, or past those."""
 
+import math
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -63,7 +64,7 @@ class FakeScheduler(Machine):
         self._place(now)
         return self._actions
 
-    def next_timer_s(self) -> float | None:
+    def next_timer_s(self, until_s: float = math.inf) -> float | None:
         """Nothing is ever due."""
         return self.timer_s
 

@@ -325,26 +325,6 @@ def test_the_cheapest_of_equal_sites_is_taken(seed: int) -> None:
 
 
 @given(SEEDS)
-def test_useful_are_the_sites_of_any_placement_on_the_empty_grid(seed: int) -> None:
-    rng = random.Random(seed)
-    grid, spec = Grid(inventory_by_chance(rng)), spec_by_chance(rng)
-    inventory = grid.inventory
-    option = spec.options[0]
-    demand = Demand(spec, option, grid.tree)
-    if not Finder(demand, grid.capacity, grid.capacity.available).fits():
-        return
-    units = np.flatnonzero(demand.useful())
-    names = {grid.tree.sites[grid.tree.node_site[grid.tree.unit_node[u]]].name for u in units}
-    search = grid.search(spec, option)
-    most = spec.max_sites
-    assert names == {
-        site.name
-        for site in inventory.sites
-        if search.exists(least=spec.min_sites, most=most, at=site.name)
-    }
-
-
-@given(SEEDS)
 def test_a_job_never_fits_exactly_when_no_shape_can_be_placed_on_the_empty_grid(
     seed: int,
 ) -> None:

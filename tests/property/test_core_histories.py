@@ -240,29 +240,24 @@ class Driver:
         assert encode(self.state) == before
 
     def nobody_was_overtaken(self, actions: list[AnyAction]) -> None:
-        """Where a blocked job keeps what it could use, or stops all, none behind it started."""
+        """Where a blocked job stops all, none behind it started."""
         inventory = self.state.inventory
         if inventory is None or inventory.queues or inventory.policy.preemption.priority:
             return
         policy, index, now = inventory.policy, self.machine.index, self.state.now_s
-        if policy.order not in {"submit", "duration"} or policy.patience_s:
+        if policy.order not in {"submit", "duration"} or policy.blocked != "stop":
             return
         for start in actions:
-            if not isinstance(start, StartAttempt) or policy.blocked not in {"hold", "stop"}:
+            if not isinstance(start, StartAttempt):
                 continue
             started = self.state.jobs[start.job_id]
-            taken = {index.tree.number[task.domain] for task in start.placement.tasks}
             if self.was_reserved(started, start):
                 continue
             for job in self.state.jobs.values():
                 bucket = index.bucket(job)
                 if bucket is None or order.key(job, policy, now) > order.key(started, policy, now):
                     continue
-                if policy.blocked == "stop":
-                    assert not bucket.shape.possible
-                for demand in bucket.shape.possible:
-                    units = demand.useful()
-                    assert not taken & set(index.tree.unit_node[units].tolist())
+                assert not bucket.shape.possible
 
     def was_reserved(self, job: Job, start: StartAttempt) -> bool:
         """Return whether the job came back to the places that were kept for it."""

@@ -1,18 +1,22 @@
 """Promised starts: when what runs will have made room, and what may pass without delaying that."""
 
 import bisect
+import copy
 import heapq
 from collections.abc import Sequence
 
 import msgspec
 import numpy as np
+from numpy.typing import NDArray
 
-from gridloom.core import progress
+from gridloom.core import budget, progress
 from gridloom.core.demand import Demand
 from gridloom.core.gang import Finder, Spot
 from gridloom.core.index import Index
 from gridloom.core.topology import Ints
 from gridloom.model.life import Job
+
+Bools = NDArray[np.bool_]
 
 
 class Promise(msgspec.Struct):
@@ -22,11 +26,13 @@ class Promise(msgspec.Struct):
         job_id: The job.
         start_s: By when it starts if all predictions hold.
         slack: For each unit the devices that others may still have at that time.
+        released: Jobs that run now and are predicted to have ended by then.
     """
 
     job_id: str
     start_s: float
     slack: Ints
+    released: frozenset[str]
 
 
 class Releases:
@@ -45,6 +51,12 @@ class Releases:
 
     def __len__(self) -> int:
         return len(self.ends)
+
+    def beside(self, closed: Bools) -> "Releases":
+        """Return the same for a job to which some units are closed."""
+        other = copy.copy(self)
+        other._open = self._open & ~closed
+        return other
 
     def after(self, available: Ints, count: int) -> Ints:
         """Return what is available once the first ``count`` of them have happened."""
@@ -69,7 +81,9 @@ def promise(
     """
     best: Promise | None = None
     for demand in demands:
-        count = _enough(index, demand, available, releases)
+        dear = budget.dear_units(index, job, demand)
+        own, to_own = np.where(dear, 0, available), releases.beside(dear)
+        count = _enough(index, demand, own, to_own)
         if count is None:
             continue
         start_s = releases.ends[count - 1][0]
@@ -77,10 +91,11 @@ def promise(
             continue
         while count < len(releases) and releases.ends[count][0] == start_s:
             count += 1
-        then = releases.after(available, count)
-        spot = Finder(demand, index.capacity, then).best(index.ranker)
+        spot = Finder(demand, index.capacity, to_own.after(own, count)).best(index.ranker)
         assert spot is not None
-        best = Promise(job.job_id, start_s, _less(then, spot))
+        released = frozenset(job_id for _, job_id in releases.ends[:count])
+        slack = _less(releases.after(available, count), spot)
+        best = Promise(job.job_id, start_s, slack, released)
     return best
 
 

@@ -3,18 +3,27 @@
 import math
 from collections.abc import Mapping
 
+import numpy as np
+from numpy.typing import NDArray
+
 from gridloom.base.units import format_duration
 from gridloom.core import progress
+from gridloom.core.allowance import next_period_s
 from gridloom.core.demand import Demand
+from gridloom.core.index import Index
 from gridloom.core.rank import best_step_s
+from gridloom.core.shortage import Shortage
 from gridloom.model.life import Job
 from gridloom.model.reason import Reason, Why
+from gridloom.model.spec import Option
 
 _HOUR_S = 3600.0
 
 
 def due_s(job: Job) -> float:
     """Return when the budget of a job that holds devices is spent; infinity for never."""
+    if not progress.is_limited(job):
+        return math.inf
     attempt = job.attempts[-1]
     return attempt.started_s + _left_s(job, attempt.placement.price_per_hour)
 
@@ -53,6 +62,39 @@ def too_dear(job: Job, demand: Demand, prices: Mapping[str, float]) -> list[int]
         if prices[demand.tree.sites[site].name] * demand.option.devices * hours > left
     ]
     return dear if len(dear) < len(demand.chains) else []
+
+
+def dear_units(index: Index, job: Job, demand: Demand) -> NDArray[np.bool_]:
+    """Return, for each unit, whether its site is too dear for a job of that shape."""
+    units = np.zeros(len(index.tree.unit_devices), np.bool_)
+    for site in too_dear(job, demand, index.ranker.prices):
+        first, end = index.tree.span(0, site)
+        units[first:end] = True
+    return units
+
+
+def overspent(index: Index, job: Job, option: Option, step_s: float) -> Shortage | None:
+    """Return what the job's queue lacks of its accelerator-hours for a shape, if it lacks any.
+
+    Args:
+        index: The grid and what was used.
+        job: The job.
+        option: The shape.
+        step_s: A step in the place that it would have; 0 when unknown.
+    """
+    queue, now = index.queues.get(job.spec.queue), index.state.now_s
+    if queue is None or not queue.accelerator_hours:
+        return None
+    run_s = progress.run_s(job, option, step_s)
+    short = index.state.allowance.shortage(
+        queue,
+        devices=option.devices,
+        predicted_s=run_s if run_s < math.inf else 0.0,
+        now=now,
+    )
+    if short is not None:
+        index.again(next_period_s(queue, now))
+    return short
 
 
 def reason(job: Job, now: float, currency: str) -> Reason:

@@ -10,6 +10,8 @@ from gridloom.model.reason import Reason, Why
 def turn_pages(turn: Turn) -> None:
     """Do what the calendar says for now, and note when it must be looked at again."""
     state, index = turn.state, turn.index
+    if not (state.bookings or state.marks):
+        return
     for name, booking in sorted(state.bookings.items()):
         if booking.end_s <= turn.now:
             del state.bookings[name]

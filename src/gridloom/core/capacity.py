@@ -8,7 +8,6 @@ from functools import lru_cache
 
 import msgspec
 import numpy as np
-from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from gridloom.base.errors import BrokenError
@@ -57,6 +56,8 @@ class Capacity:
         self._bits = [(1 << int(devices)) - 1 for devices in tree.unit_devices]
         self._open = np.ones(len(self.free), dtype=np.bool_)
         self._kept = np.zeros_like(self.free)
+        # the same numbers, which are quicker read and written here where it is one alone
+        self._views = self.free.data, self._kept.data, self.available.data
         self._keeps: dict[str, tuple[Ints, Ints]] = {}
         self._host: dict[str, Ints] = {}
 
@@ -97,7 +98,12 @@ class Capacity:
         )
 
     def place(
-        self, option: Option, units: Ints, devices: Ints, prices: Mapping[str, float]
+        self,
+        option: Option,
+        units: Ints,
+        devices: Ints,
+        prices: Mapping[str, float],
+        reached: tuple[str, float] = ("", 0.0),
     ) -> tuple[Placement, Holding]:
         """Return a placement on ``units`` (ascending): of each so many of its lowest free devices.
 
@@ -106,34 +112,39 @@ class Capacity:
             units: Numbers of the units.
             devices: Of each, how many.
             prices: Of an accelerator-hour at each site.
+            reached: The level that the placement reaches, and its step time.
         """
-        tree = self.tree
-        bits = tuple(
-            _lowest(self._bits[unit], count)
-            for unit, count in zip(units.tolist(), devices.tolist(), strict=True)
-        )
+        tree, free = self.tree, self._bits
+        numbers = units.tolist()
+        counts = devices.tolist()
+        bits = tuple([_lowest(free[i], n) for i, n in zip(numbers, counts, strict=True)])
         nodes, node_devices = units, devices
         masks: Sequence[int] = bits
         if tree.unit_level != tree.node_level:
             nodes, node_devices, masks = self._by_node(units, devices, bits)
+            numbers = nodes.tolist()
         tasks = []
         price = 0.0
-        for number, mask in zip(nodes.tolist(), masks, strict=True):
-            node, site = tree.nodes[number], tree.sites[tree.node_site[number]].name
-            numbers = _numbers(mask)
+        for number, mask in zip(numbers, masks, strict=True):
+            node, site = tree.nodes[number], tree.site_names[number]
+            chosen = _numbers(mask)
             tasks.append(
-                TaskPlacement(site=site, node=node.name, address=node.address, devices=numbers)
+                TaskPlacement(site=site, node=node.name, address=node.address, devices=chosen)
             )
-            price += prices[site] * len(numbers)
+            price += prices[site] * len(chosen)
+        level, step_s = reached
+        placement = Placement(
+            option=option, tasks=tuple(tasks), price_per_hour=price, level=level, step_s=step_s
+        )
         held = Holding(
             units=units,
             devices=devices,
             bits=bits,
             nodes=nodes,
-            ranks=node_devices // option.rank_devices,
+            ranks=node_devices // option.rank_devices if option.rank_devices > 1 else node_devices,
             resources=option.rank_resources,
         )
-        return Placement(option=option, tasks=tuple(tasks), price_per_hour=price), held
+        return placement, held
 
     def _by_node(
         self, units: Ints, devices: Ints, bits: Sequence[int]
@@ -170,8 +181,8 @@ class Capacity:
             return None  # a rank that fits on an island would be split over two
         if int(wanted.devices.sum()) < places.option.devices:  # the nodes are other ones by now
             return None
-        placement, held = self.place(places.option, wanted.units, wanted.devices, prices)
-        return replace(placement, level=places.level, step_s=places.step_s), held
+        reached = places.level, places.step_s
+        return self.place(places.option, wanted.units, wanted.devices, prices, reached)
 
     def take(self, held: Holding) -> None:
         """Give the devices to a job; ``give_back`` undoes it exactly.
@@ -184,19 +195,13 @@ class Capacity:
                 domain = self.tree.domains[self.tree.unit_node[unit]]
                 raise BrokenError(f"a device of {domain} is taken twice")
             self._bits[unit] ^= bits
-        self.free[held.units] -= held.devices
-        for name, each in held.resources:
-            self.host(name)[held.nodes] -= held.ranks * each
-        self._refresh(held.units)
+        self._free_up(held, -1)
 
     def give_back(self, held: Holding) -> None:
         """Undo ``take``."""
         for unit, bits in zip(held.units.tolist(), held.bits, strict=True):
             self._bits[unit] |= bits
-        self.free[held.units] += held.devices
-        for name, each in held.resources:
-            self.host(name)[held.nodes] += held.ranks * each
-        self._refresh(held.units)
+        self._free_up(held, 1)
         self.grown += 1
 
     def keep(self, job_id: str, units: Ints, devices: Ints) -> None:
@@ -222,10 +227,18 @@ class Capacity:
         """Return the units that are kept for a job, and how many devices of each."""
         return self._keeps.get(job_id)
 
+    def is_unkept(self, held: Holding, job_id: str) -> bool:
+        """Return whether all of it is free, on closed nodes too, and kept for no other job."""
+        left = self.free - self._kept
+        units, devices = self._keeps.get(job_id, ((), ()))
+        left[np.asarray(units, np.int64)] += np.asarray(devices, np.int64)
+        return bool((left[held.units] >= held.devices).all())
+
     def open(self, nodes: Sequence[bool]) -> None:
         """Let only these nodes, told for each, be used by what starts from now on."""
         self._open = self.tree.per_unit(nodes)
         self.available = np.where(self._open, np.maximum(self.free - self._kept, 0), 0)
+        self._views = self.free.data, self._kept.data, self.available.data
         self.total = int(self.available.sum())
         self.grown += 1
 
@@ -272,12 +285,23 @@ class Capacity:
         first, end = self.tree.first_unit[node], self.tree.first_unit[node + 1]
         return int(self.free[first:end].sum())
 
+    def _free_up(self, held: Holding, sign: int) -> None:
+        """Count what a placement holds as free, or with the sign -1 as taken."""
+        if len(held.bits) == 1:
+            self._views[0][held.units.item()] += sign * held.devices.item()
+        else:
+            self.free[held.units] += sign * held.devices
+        for name, each in held.resources:
+            self.host(name)[held.nodes] += sign * each * held.ranks
+        self._refresh(held.units)
+
     def _refresh(self, units: Ints) -> None:
         if len(units) == 1:  # most jobs are small, and arrays are slow for one number
-            unit = int(units[0])
-            left = max(int(self.free[unit]) - int(self._kept[unit]), 0) * bool(self._open[unit])
-            self.total += left - int(self.available[unit])
-            self.available[unit] = left
+            unit = units.item()
+            free, kept, available = self._views
+            left = max(free[unit] - kept[unit], 0) if self._open[unit] else 0
+            self.total += left - available[unit]
+            available[unit] = left
             return
         left_of_all = np.where(
             self._open[units], np.maximum(self.free[units] - self._kept[units], 0), 0

@@ -1,12 +1,13 @@
 """Whom a waiting job may have evicted, and on what ground: priority, quota or the order."""
 
+import math
 from collections.abc import Sequence
 from enum import Enum
 
 from gridloom.core import order, progress
 from gridloom.core.demand import Demand
 from gridloom.core.gang import Finder
-from gridloom.core.index import Index
+from gridloom.core.index import Bucket, Index
 from gridloom.core.topology import Ints
 from gridloom.model.life import Job, JobState
 
@@ -26,11 +27,13 @@ class Claims:
         self.index, self.now = index, now
         self._running: dict[str, list[Job]] | None = None
         self._rooms: dict[tuple[str, int, tuple[str, ...]], tuple[Ints, int]] = {}
+        self._too_many: dict[tuple[str, int, str], int] = {}
         self._rooms_at = -1
         self._leaving: list[Job] | None = None
         self._grounds: dict[str, Ground] = {}
-        self._lent: dict[tuple[str, str, str, int], bool] = {}
+        self._lent: dict[tuple[str, str, str], int] = {}
         self._lent_at = -1
+        self._grace_s: float | None = None
 
     def candidates(self, job: Job, demand: Demand) -> list[Job]:
         """Return whom the policy lets the job evict; on what ground stands in ``_grounds``."""
@@ -76,10 +79,16 @@ class Claims:
             self._leaving = [other for other in jobs if other.wanted == "evict"]
         return self._leaving
 
+    def started(self, job: Job) -> None:
+        """Take in that a job has started: it may be evicted like those that ran before."""
+        if self._running is not None and job.spec.preemptible:
+            self._running.setdefault(job.spec.queue, []).append(job)
+
     def look_again(self) -> None:
         """Take in that somebody was told to go."""
         self._running = self._leaving = None
         self._rooms.clear()
+        self._too_many.clear()
 
     def _is_near(self, job: Job, queue: str) -> bool:
         """Return whether it is not quota that keeps a job from those of a queue."""
@@ -90,10 +99,11 @@ class Claims:
         if self._lent_at != self.index.charges:
             self._lent_at = self.index.charges
             self._lent.clear()
-        key = job.spec.queue, queue, demand.option.accelerator, demand.devices
-        if key not in self._lent:
-            self._lent[key] = self.index.ledger.lends_to(*key)
-        return self._lent[key]
+        key = job.spec.queue, queue, demand.option.accelerator
+        lent = self._lent.get(key)
+        if lent is None:
+            lent = self._lent[key] = self.index.ledger.lent(*key)
+        return lent >= demand.devices
 
     def may_help(self, job: Job, demand: Demand) -> bool:
         """Return whether the job would fit, quotas aside, if all were gone who may be asked to."""
@@ -103,6 +113,10 @@ class Claims:
         if self._rooms_at != index.charges:
             self._rooms_at = index.charges
             self._rooms.clear()
+            self._too_many.clear()
+        who = job.spec.queue, job.spec.priority, demand.option.accelerator
+        if demand.devices >= self._too_many.get(who, math.inf):
+            return False  # those who want more have a claim to no more
         lent = tuple(
             queue
             for queue in self._by_queue()
@@ -114,8 +128,28 @@ class Claims:
             self._rooms[key] = room, int(room.sum())
         room, total = self._rooms[key]
         if total < demand.devices:
+            self._too_many[who] = demand.devices
             return False
         return demand.bounded or Finder(demand, capacity, room).fits()
+
+    def are_possible(self, bucket: Bucket, job: Job) -> bool:
+        """Return whether there may be anybody whom the job may have evicted."""
+        index, policy = self.index, self.index.policy.preemption
+        if policy.order or (
+            policy.priority and min(index.running_at, default=0) < job.spec.priority
+        ):
+            return True
+        return policy.reclaim and index.reclaims and index.owes(bucket)
+
+    def are_in_vain(self, job: Job, needs: Sequence[tuple[str, int]]) -> bool:
+        """Return whether it is known of all that a job could take that its claims do not reach."""
+        if self._rooms_at != self.index.charges:
+            return False
+        queue, priority = job.spec.queue, job.spec.priority
+        return all(
+            devices >= self._too_many.get((queue, priority, kind), math.inf)
+            for kind, devices in needs
+        )
 
     def _room_without(self, job: Job, lent: Sequence[str]) -> Ints:
         """Return what is free for a job once nobody is left of those it may have a claim on."""
@@ -143,10 +177,10 @@ class Claims:
         ledger, mine, theirs = self.index.ledger, job.spec.queue, other.spec.queue
         if mine != theirs and ledger.limited(theirs):
             # what a tenant has within its own nominal is its own, whatever the priorities
-            above = policy.priority and self._outranks(job, other)
+            above = policy.priority and self.outranks(job, other)
             lent = self._is_lent(job, demand, theirs)
             return Ground.LENT if lent and (policy.reclaim or above) else None
-        if policy.priority and self._outranks(job, other):
+        if policy.priority and self.outranks(job, other):
             return Ground.PRIORITY
         if not policy.order:
             return None
@@ -157,9 +191,13 @@ class Claims:
             return None
         return Ground.ORDER if self._comes_before(job, other) else None
 
-    def _outranks(self, job: Job, other: Job) -> bool:
-        """Return whether a job is of higher priority, the other's age told in as in the order."""
-        return job.spec.priority > other.spec.priority and not self._is_older(other, job)
+    def outranks(self, job: Job, other: Job) -> bool:
+        """Return whether a job is of higher priority, and still so with the ages told in.
+
+        Where age makes up for the priority exactly, neither has a claim: the order goes on to what
+        else it knows, and may put the other before.
+        """
+        return job.spec.priority > other.spec.priority and self._is_older(job, other)
 
     def _is_older(self, one: Job, other: Job) -> bool:
         """Return whether one job comes before another by priority and age, whatever the order."""
@@ -205,10 +243,7 @@ class Claims:
         gain = 1 - policy.preemption.gain_min
         match policy.order:
             case "remaining":
-                left_s = progress.remaining_s(other)
-                attempt = other.attempts[-1]
-                left_s -= progress.done_s(other, attempt, self.now) - attempt.kept_s
-                return progress.remaining_s(job) < gain * left_s
+                return progress.remaining_s(job) < gain * progress.left_s(other, self.now)
             case "attained":
                 return self._has_had_less(job, other)
             case "share":

@@ -13,7 +13,6 @@ Places and start of each promise are in the state; all else is derived from it.
 import math
 from collections.abc import Iterator, Sequence
 
-import msgspec
 import numpy as np
 
 from gridloom.core import budget, holdback
@@ -24,32 +23,10 @@ from gridloom.core.outlook import LATE_S, places_of, predicted_end_s, run_of, va
 from gridloom.core.profile import Bools, Claim, Layout, Part, Profile, Promised, Window
 from gridloom.core.queueing import Block, Pass, booked, comparable
 from gridloom.core.rank import best_step_s
-from gridloom.core.standing import allowed_of, in_order
+from gridloom.core.spoken import Later, Rest, closed_to
+from gridloom.core.standing import Seat, allowed_of, due_s_of, in_order
 from gridloom.model.booking import Booking
 from gridloom.model.life import Job, Placement
-
-
-class Seat(msgspec.Struct):
-    """A waiting job in one cycle.
-
-    Attributes:
-        number: Its place in the order.
-        bucket: Where it waits.
-        job: The job.
-        demands: What it could take, as far as its queue may have that now and it is among the
-            first, to whom promises are given.
-        why: What stands in its way.
-        varied: Whether it may run longer in one place than in another.
-        starts: Whether it starts now.
-    """
-
-    number: int
-    bucket: Bucket
-    job: Job
-    demands: tuple[Demand, ...]
-    why: Block
-    varied: bool
-    starts: bool = False
 
 
 class Schedule:
@@ -63,6 +40,11 @@ class Schedule:
         self._floors: dict[str, float] = {}
         self._columns: dict[int, int] = {}
         self._next_end_s = math.inf
+        self._before: list[Seat] = []
+        self._later: list[tuple[float, Later]] | None = None
+        self._helped: set[str] = set()
+        self._runs: list[Claim] = []
+        self._ends: dict[str, float] = {}
 
     def decisions(self) -> Iterator[tuple[Bucket, Job, Block | None]]:
         """Yield, in order, who starts at the promised places now, and who is first to be blocked.
@@ -83,15 +65,51 @@ class Schedule:
                 elif id(bucket) not in blocked:
                     blocked.add(id(bucket))
                     reserved = job.reservation
+                    self._before, self._later = seats[: seat.number], None
                     yield bucket, job, seat.why
                     if job.reservation is not reserved:
+                        self._helped.add(job.job_id)
                         again = True
                         break
+        self._before, self._later = [], None
+
+    def rest(self, job: Job, end_s: float) -> Rest:
+        """Return what bookings and those before leave to the blocked job, or to who moves for it.
+
+        Nobody is before it who comes after the one that ``decisions`` told of last.
+        """
+        held = [units for number, units in self._held if number < len(self._before)]
+        if self._later is None:
+            self._later = list(self._laters())
+        later = tuple(one for start_s, one in self._later if start_s < end_s)
+        return Rest(closed_to(self.index, job, end_s, self._bookings, held), later)
+
+    def _laters(self) -> Iterator[tuple[float, Later]]:
+        """Yield what the promises to those before the blocked job leave, and from when on."""
+        claims, starts = [], set()
+        for seat in self._before:
+            known = self.index.promises.promised.get(seat.job.job_id)
+            if known is not None and seat.job.promised is not None:
+                claims.append(self._claim(seat.job, known))
+                starts.add(claims[-1].start_s)
+            elif known is not None and seat.starts:  # it has started since
+                claims.append(Claim(self.now, known.run.end_s(self.now), known.part))
+        opened = self.index.capacity.openings()
+        profile = Profile(self._grid, self.now, self._runs, claims, opened)
+        for start_s in sorted(starts):
+            slack = profile.least(start_s, math.nextafter(start_s, math.inf))
+            ended = (job_id for job_id, at_s in self._ends.items() if at_s <= start_s)
+            yield start_s, Later(slack[: len(opened)], frozenset(ended))
 
     def _may_still(self, job: Job) -> bool:
         """Return whether the job's queue still lets it start after those that have just started."""
-        demand = self.index.promises.promised[job.job_id].demand
-        return Pass(self.index, self.now).short(job, demand) is None
+        places = job.promised
+        assert places is not None
+        option = places.option
+        return not (
+            self.index.shortage(job, option.accelerator, option.devices)
+            or budget.overspent(self.index, job, option, places.step_s)
+        )
 
     # --- one round
 
@@ -108,7 +126,7 @@ class Schedule:
         ]
         self._held, self._floors = [], {}
         seats = self._seats()
-        layout = self._layout()
+        layout = self._grid = self._layout()
         profile, intact = self._as_promised(layout, seats)
         for seat in seats[intact or 0 :]:
             self._walk(profile, seat)
@@ -124,7 +142,7 @@ class Schedule:
         while self._compress(profile, seats, all_of_them=loose):
             loose = True
         kept.settled, kept.rules = profile, rules
-        due_s = self._due_s(seats)
+        due_s = due_s_of(index, seats, self._next_end_s + LATE_S)
         self.index.state.promises_due_s = due_s if due_s < math.inf else 0.0
         for gone in kept.promised.keys() - {seat.job.job_id for seat in seats}:
             del kept.promised[gone]
@@ -182,7 +200,7 @@ class Schedule:
         If a promise does not hold any more, or nobody can tell at a glance, it is nothing, and
         the profile that of what runs.
         """
-        fixed = self._fixed(layout)
+        fixed = self._runs = self._fixed(layout)
         opened = self.index.capacity.openings()
         claims: list[Claim] = []
         due: list[tuple[Seat, Claim]] = []
@@ -224,7 +242,7 @@ class Schedule:
             if known is None or known[0] is not held:
                 known = parts[job_id] = (held, layout.part(held))
             claims.append(Claim(-math.inf, end_s, known[1]))
-        self._next_end_s = min(ends.values(), default=math.inf)
+        self._ends, self._next_end_s = ends, min(ends.values(), default=math.inf)
         for job_id in index.capacity.keepers():
             reserved = index.state.jobs[job_id].reservation is not None
             end_s = math.inf if reserved else ends.get(job_id, math.inf)
@@ -405,6 +423,8 @@ class Schedule:
             return None
         if job.reservation is not None and job.spec.on_loss == "wait":
             return None
+        if job.job_id in self._helped:  # somebody leaves for it in this cycle
+            return None
         own = Claim(-math.inf, math.inf, self._own(job.job_id)) if job.reservation else None
         if own is not None:
             profile.give_back(own)
@@ -460,26 +480,6 @@ class Schedule:
             if actual.left_s <= run.left_s:
                 return spot
             run = actual
-
-    def _due_s(self, seats: Sequence[Seat]) -> float:
-        """Return when something is due although nothing happens.
-
-        That is when who runs outlives its prediction, when a promise begins or, if it could not be
-        kept, ends, and when the patience of a job is over that has none.
-        """
-        due_s = self._next_end_s + LATE_S
-        promised = self.index.promises.promised
-        for seat in seats:
-            job = seat.job
-            if job.promised is None:
-                at_s = job.submitted_s + self.index.policy.patience_s
-            elif job.promised_s > self.now:
-                at_s = job.promised_s
-            else:
-                at_s = promised[job.job_id].run.end_s(job.promised_s)
-            if self.now < at_s < due_s:
-                due_s = at_s
-        return due_s
 
 
 def _set(job: Job, places: Placement | None, start_s: float) -> None:

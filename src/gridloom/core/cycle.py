@@ -5,12 +5,13 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from gridloom.core import calendar, order, preempt, progress, rearrange
+from gridloom.core import budget, calendar, order, preempt, progress, rearrange
 from gridloom.core.capacity import Holding
 from gridloom.core.conservative import Schedule
-from gridloom.core.gang import Finder, Spot
+from gridloom.core.gang import Finder, Spot, predicted_step_s
 from gridloom.core.index import Bucket, Index
 from gridloom.core.queueing import Block, Line, Pass
+from gridloom.core.spoken import Ahead
 from gridloom.core.turn import Turn
 from gridloom.model.action import StartAttempt
 from gridloom.model.life import Attempt, Job, JobState, Placement, Task
@@ -32,27 +33,27 @@ def run(turn: Turn) -> None:
     evicting = preempt.Search(index, turn.now)
     if index.policy.blocked == "conservative":
         _as_promised(turn, evicting)
-        rearrange.grow(turn)
         index.dirty = False
         return
     ahead = Pass(index, turn.now)
-    line = Line(index, hopeful=True)
+    line = Line(index, ahead, evicting)
     while (seen := line.next()) is not None:
         bucket, job = seen.bucket, seen.job
         decided = ahead.decide(bucket, job)
-        if isinstance(decided, Block) and _take_kept(turn, bucket, job, decided):
-            decided = ahead.decide(bucket, job)
+        if isinstance(decided, Block):
+            decided = _take_kept(evicting, ahead, bucket, job, decided)
         if isinstance(decided, Block):
             limit_s = decided.limit_s
-            decided = _make_room(turn, evicting, bucket, job, decided)
+            decided = _make_room(turn, evicting, ahead, bucket, job, decided)
             ahead.blocked(bucket, job, decided)
             # room is made for one at a time: the next of its like may have a claim to more
             line.blocked(seen, math.inf if job.reservation is not None else limit_s)
         else:
             ahead.started(job, decided)
             _start(turn, job, decided)
+            evicting.started(job)
             line.started(seen)
-    rearrange.grow(turn)
+    rearrange.grow(turn, ahead)
     for promise in ahead.promises:
         turn.state.jobs[promise.job_id].promised_s = promise.start_s
     index.dirty = False
@@ -60,15 +61,17 @@ def run(turn: Turn) -> None:
 
 def _as_promised(turn: Turn, evicting: preempt.Search) -> None:
     """Start every job whose promise is due; evict for the first of those that are blocked."""
-    index = turn.index
-    for bucket, job, block in Schedule(index, turn.now).decisions():
+    index, schedule = turn.index, Schedule(turn.index, turn.now)
+    for bucket, job, block in schedule.decisions():
         if block is not None:
-            _make_room(turn, evicting, bucket, job, block)
+            _make_room(turn, evicting, schedule, bucket, job, block)
             continue
         assert job.promised is not None
         placed = index.capacity.place_kept(job.promised, index.ranker.prices)
         assert placed is not None
         _begin(turn, job, *placed)
+        evicting.started(job)
+    rearrange.grow(turn, schedule)
 
 
 def _start_reserved(turn: Turn) -> None:
@@ -94,6 +97,8 @@ def _on_reserved(index: Index, job: Job) -> tuple[Placement, Holding] | None:
     option = job.reservation.option
     if index.shortage(job, option.accelerator, option.devices):
         return None
+    if budget.overspent(index, job, option, job.reservation.step_s):
+        return None
     return index.capacity.place_kept(job.reservation, index.ranker.prices)
 
 
@@ -108,7 +113,9 @@ def _on_spares(index: Index, job: Job) -> tuple[Placement, Holding] | None:
         if index.shortage(job, demand.option.accelerator, demand.devices):
             continue
         spot = Finder(demand, index.capacity, own).best(index.ranker)
-        if spot is not None:
+        if spot is not None and not budget.overspent(
+            index, job, demand.option, predicted_step_s(spot)
+        ):
             return index.place(spot)
     return None
 
@@ -124,24 +131,33 @@ def _suits(index: Index, job: Job, placement: Placement, held: Holding) -> bool:
     )
 
 
-def _take_kept(turn: Turn, bucket: Bucket, job: Job, block: Block) -> bool:
-    """Give up what is kept for jobs of lower priority, if that lets a job start; say whether."""
-    index = turn.index
+def _take_kept(
+    evicting: preempt.Search, ahead: Pass, bucket: Bucket, job: Job, block: Block
+) -> Spot | Block:
+    """Give up what is kept for jobs of lower priority, if that lets a job start; say where."""
+    index = ahead.index
     if block.code is not Why.IN_USE or not index.policy.preemption.priority:
-        return False
-    keepers = [turn.state.jobs[job_id] for job_id in index.capacity.keepers()]
+        return block
+    keepers = [index.state.jobs[job_id] for job_id in index.capacity.keepers()]
     lower = [
         other
         for other in reversed(order.in_order(keepers))
-        if other.spec.priority < job.spec.priority
-        and other.reservation is not None
+        if other.reservation is not None
         and other.state is JobState.QUEUED
+        and evicting.outranks(job, other)
     ]
     names = [other.job_id for other in lower]
     enough = next((n for n in range(1, len(names) + 1) if _fits(index, bucket, names[:n])), 0)
-    for other in lower[:enough]:
+    given = [(other, other.reservation, other.reserved_until_s) for other in lower[:enough]]
+    for other, _, _ in given:
         index.unreserve(other)
-    return enough > 0
+    decided = ahead.decide(bucket, job) if given else block
+    if isinstance(decided, Block):  # what is booked, promised or short stands in its way as well
+        for other, places, until_s in given:
+            assert places is not None
+            index.reserve(other, places, until_s)
+        return block
+    return decided
 
 
 def _fits(index: Index, bucket: Bucket, released: Sequence[str]) -> bool:
@@ -151,14 +167,13 @@ def _fits(index: Index, bucket: Bucket, released: Sequence[str]) -> bool:
 
 
 def _make_room(
-    turn: Turn, evicting: preempt.Search, bucket: Bucket, job: Job, block: Block
+    turn: Turn, evicting: preempt.Search, ahead: Ahead, bucket: Bucket, job: Job, block: Block
 ) -> Block:
     """Let others shrink, move or go if that lets a job start, and keep for it what they leave."""
-    start_s = job.promised_s or math.inf
-    if rearrange.make_room(turn, bucket, job, block, start_s):
+    if rearrange.make_room(turn, bucket, job, block, ahead):
         evicting.look_again()
         return Block(Why.MAKING_ROOM)
-    found = evicting.victims(bucket, job, block)
+    found = evicting.victims(bucket, job, block, ahead)
     if found is None:
         return block
     preempt.carry_out(turn, job, found)
@@ -173,6 +188,7 @@ def _start(turn: Turn, job: Job, spot: Spot) -> None:
 def _begin(turn: Turn, job: Job, placement: Placement, held: Holding) -> None:
     state, index = turn.state, turn.index
     state.epoch += 1
+    run_s = progress.run_s(job, placement.option, placement.step_s)
     lease_until_s = turn.now + turn.terms.lease_s
     attempt = Attempt(
         number=len(job.attempts) + 1,
@@ -191,7 +207,6 @@ def _begin(turn: Turn, job: Job, placement: Placement, held: Holding) -> None:
     index.unreserve(job)
     queue = index.queues.get(job.spec.queue)
     if queue is not None and queue.accelerator_hours:
-        run_s = progress.run_s(job, placement.option, placement.step_s)
         state.allowance.hold(
             queue,
             f"{job.job_id}/{attempt.number}",

@@ -10,7 +10,6 @@ from collections.abc import Sequence
 
 import msgspec
 import numpy as np
-from numpy.typing import NDArray
 
 from gridloom.core.capacity import Capacity
 from gridloom.core.topology import Ints, Tree
@@ -84,6 +83,8 @@ class Demand:
                 del self.chains[site], self.gang[site]
                 per_node &= tree.node_site != site
         self.eligible = tree.per_unit(per_node)
+        self._everywhere = bool(self.eligible.all())
+        self._sizes: dict[Chain, tuple[int, ...]] = {}
         self._full: dict[Chain, Blocks] = {}
         self._largest: dict[tuple[Chain, int], list[int]] = {}
 
@@ -96,26 +97,24 @@ class Demand:
             capacity: Whose host resources are free; nothing for an empty grid's.
         """
         tree = self.tree
-        room = available * self.eligible
+        room = available if self._everywhere else available * self.eligible
         bound = self._bound(capacity) if self.bounded else None
         if bound is not None:  # one unit alone may have more devices than its node can host
             room = np.minimum(room, bound[tree.unit_node])
-        size, due = 1, list(chain.groups)
+        sizes = self._sizes.get(chain) or self._sizes.setdefault(chain, _block_sizes(chain, tree))
+        size = 1
         counts: list[Ints] = []
-        sizes: list[int] = []
         for level in range(tree.unit_level, -1, -1):
-            if level < tree.unit_level:
+            if level < tree.unit_level and not tree.single[level]:
                 room = np.add.reduceat(room, tree.starts[level][:-1])
             if level == tree.node_level and bound is not None:
                 room = np.minimum(room, bound // size)
-            while due and due[0][1] == level:
-                devices = due.pop(0)[0]
-                if devices > size:
-                    room = room // (devices // size)
-                    size = devices
+            if sizes[level] > size:
+                room = room // (sizes[level] // size)
+                size = sizes[level]
             counts.append(room)
-            sizes.append(size)
-        return Blocks(tuple(counts[::-1]), tuple(sizes[::-1]))
+        counts.reverse()
+        return Blocks(tuple(counts), sizes)
 
     def full(self, chain: Chain) -> Blocks:
         """Return the room on an empty grid all of whose nodes are open."""
@@ -135,30 +134,6 @@ class Demand:
             ]
             self._largest[chain, site] = known
         return known
-
-    def useful(self) -> NDArray[np.bool_]:
-        """Return the units of the sites that take part in any placement on the empty grid."""
-        tree = self.tree
-        block = next((chains[0].block[0] for chains in self.chains.values()), 1)
-        need = self.devices // block
-        rooms = {site: self._full_room(site, need) for site in self.chains}
-        most = 1 if self.together else min(self.spec.max_sites, need)
-        useful = np.zeros(len(self.eligible), np.bool_)
-        for site, room in rooms.items():
-            others = sorted((r for other, r in rooms.items() if other != site), reverse=True)
-            if room and room + sum(others[: max(most - 1, 0)]) >= need:
-                first, end = tree.span(0, site)
-                useful[first:end] = self.eligible[first:end]
-        return useful
-
-    def _full_room(self, site: int, need: int) -> int:
-        """Return how many of ``need`` blocks the site has room for on the empty grid."""
-        blocks, must = self.full(self.chains[site][-1]), self.gang[site][0]
-        if not self.together:
-            return int(blocks.counts[0][site])
-        first, end = self.tree.within(must, 0, site)
-        most = blocks.counts[must][first:end].max()
-        return need if most * blocks.sizes[must] >= self.devices else 0
 
     def _chains(
         self, needs: Sequence[GroupNeed], floors: Sequence[int], site: int
@@ -244,6 +219,14 @@ def _nested(needs: Sequence[GroupNeed], levels: Sequence[int]) -> tuple[tuple[in
         inner = max(inner, level)
         groups.append((need.ranks, inner))
     return tuple(reversed(groups))
+
+
+def _block_sizes(chain: Chain, tree: Tree) -> tuple[int, ...]:
+    """Return, for each level, the devices of the largest group that one domain of it must hold."""
+    return tuple(
+        max([devices for devices, at in chain.groups if at >= level], default=1)
+        for level in range(tree.unit_level + 1)
+    )
 
 
 def _gang(option: Option, tree: Tree, site: int) -> tuple[int, int]:

@@ -1,6 +1,6 @@
 """What each fact changes; facts about what is over or was never so change nothing."""
 
-from typing import assert_never
+from typing import Final, assert_never
 
 from gridloom.core import explain, progress, reconcile
 from gridloom.core.order import holding, queued
@@ -33,6 +33,7 @@ from gridloom.model.reason import Reason, Why
 _STOP = Reason(code=Why.STOP_REQUESTED, sentence="was asked to stop", remedy="resume it to go on")
 _EVICT = Reason(code=Why.PREEMPTED, sentence="was evicted by an operator")
 _CANCEL = Reason(code=Why.CANCEL_REQUESTED, sentence="was cancelled")
+_ENDED: Final = TaskState.ENDED  # Python 3.11 takes 0.2 us to look a member of an enum up
 
 
 def apply(turn: Turn, event: AnyEvent) -> None:
@@ -130,6 +131,7 @@ def _resume(turn: Turn, job: Job) -> None:
         _admit(turn, job)
     elif job.wanted == "stop":  # the stop is under way: it ends, and then the job goes on
         job.wanted, job.wanted_reason = "resume", None
+        turn.index.watch(job)  # what of its budget is left counts again
 
 
 def _report(
@@ -222,14 +224,16 @@ def _ready(turn: Turn, job: Job, attempt: Attempt, event: TaskReady) -> None:
     """
     attempt.resumed_step = event.resumed_step
     attempt.ready_s = attempt.ready_s or turn.now
-    notes = dict.fromkeys((*attempt.notes, *event.notes))  # every site says the same
+    notes = (*attempt.notes, *event.notes)
     if event.resumed_step < job.checkpoint_step:
-        notes[
+        lost = (
             f"goes on from training step {event.resumed_step}, although a checkpoint of step "
             f"{job.checkpoint_step} was reported"
-        ] = None
+        )
+        notes = (*notes, lost)
         job.checkpoint_step = event.resumed_step
-    attempt.notes = tuple(notes)
+    if notes:
+        attempt.notes = tuple(dict.fromkeys(notes))  # every site says the same
 
 
 def _live(turn: Turn, event: TaskEvent) -> tuple[Job, Attempt, Task] | None:
@@ -241,7 +245,7 @@ def _live(turn: Turn, event: TaskEvent) -> tuple[Job, Attempt, Task] | None:
     if attempt.epoch != event.epoch or attempt.number != event.attempt:
         return None
     task = attempt.tasks.get(event.domain)
-    if task is None or task.state is TaskState.ENDED:
+    if task is None or task.state is _ENDED:
         return None
     return job, attempt, task
 

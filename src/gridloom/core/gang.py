@@ -85,7 +85,8 @@ class Finder:
         """Return the devices that each site has room for."""
         if chain not in self._rooms:
             blocks = self.blocks(chain)
-            self._rooms[chain] = (blocks.counts[0] * blocks.sizes[0]).tolist()
+            size = blocks.sizes[0]
+            self._rooms[chain] = [count * size for count in blocks.counts[0].tolist()]
         return self._rooms[chain]
 
     def rooms(self, relaxed: int) -> dict[int, int]:
@@ -120,7 +121,7 @@ class Finder:
     def _candidates(self, ranker: Ranker, site: int, chain: Chain, base: float) -> Iterator[Spot]:
         """Yield the tightest domain of each level, from inside out, while a wider one may pay."""
         demand, tree = self.demand, self.demand.tree
-        blocks, full = self.blocks(chain), demand.full(chain)
+        blocks = self.blocks(chain)
         must, liked = demand.gang[site]
         spare = False
         largest = demand.largest(chain, site)
@@ -137,29 +138,23 @@ class Finder:
             cost = base + ranker.of_time(demand, site, level, block)
             if not demand.option.speeds:
                 cost += ranker.weights.wish * wishes
-            spread = Spread(tree, blocks, full if spare else None, bounded=demand.bounded)
+            full = demand.full(chain) if spare else None
+            spread = Spread(tree, blocks, full, bounded=demand.bounded)
             units, devices = spread.over(level, domain, need)
-            counted = ranker.weights.fragmentation > 0
-            broken = self._broken(blocks, full, site, (units, devices)) if counted else 0
-            yield Spot(
-                demand,
-                units,
-                devices,
-                cost + ranker.weights.fragmentation * broken,
-                site,
-                level,
-                block,
-            )
+            weight = ranker.weights.fragmentation
+            broken = self._broken(chain, site, (units, devices)) if weight > 0 else 0
+            yield Spot(demand, units, devices, cost + weight * broken, site, level, block)
             if not broken:
                 return
             spare = True
 
-    def _broken(self, blocks: Blocks, full: Blocks, site: int, parts: tuple[Ints, Ints]) -> int:
+    def _broken(self, chain: Chain, site: int, parts: tuple[Ints, Ints]) -> int:
         """Return how many wholly free domains, from the rack up, the gang would break open."""
         tree, (units, devices) = self.demand.tree, parts
-        room = int(blocks.counts[0][site])
-        whole = room == full.counts[0][site] and room * blocks.sizes[0] > self.demand.devices
-        broken = int(whole)
+        blocks, full = self.blocks(chain), self.demand.full(chain)
+        room = self._room(chain)[site]
+        whole = room == self.demand.largest(chain, site)[0] * blocks.sizes[0]
+        broken = int(whole and room > self.demand.devices)
         for level in range(tree.node_level - len(tree.sites[site].levels), tree.node_level):
             domains = tree.above_all(level, units)
             if domains[0] == domains[-1]:  # they ascend, so it is one

@@ -18,22 +18,18 @@ from gridloom.core.topology import Ints
 Mask = NDArray[np.bool_]
 
 
-def to_keep(
-    index: Index, demands: Sequence[Demand], available: Ints, kept: Mask | None
-) -> Mask | None:
+def to_keep(index: Index, demands: Sequence[Demand], available: Ints, kept: Mask) -> Mask | None:
     """Return the units to keep for a job; nothing if it fits nowhere beside what is kept already.
 
     Args:
         index: The grid.
         demands: The shapes that the job may take.
         available: For each unit what the job could have now.
-        kept: Units that are kept for jobs before it.
+        kept: Units that are kept for jobs before it, or closed to it.
     """
     best: tuple[float, int, Mask] | None = None
     for order, demand in enumerate(demands):
-        usable = demand.eligible & index.capacity.openings()
-        if kept is not None:
-            usable &= ~kept
+        usable = demand.eligible & index.capacity.openings() & ~kept
         units = _of_shape(index, demand, available, usable)
         if units is None:
             continue

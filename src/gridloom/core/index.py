@@ -7,9 +7,9 @@ import bisect
 import heapq
 import math
 from collections.abc import Iterator
+from typing import Final
 
 import numpy as np
-from msgspec.structs import replace
 
 from gridloom.base.errors import BrokenError
 from gridloom.core import order, progress
@@ -33,6 +33,11 @@ _MOMENT_S = 1e-3
 
 _NOTHING = Inventory(sites=())
 
+# Python 3.11 takes 0.2 us to look a member of an enum up, and these are on everybody's way
+_QUEUED: Final = JobState.QUEUED
+_STARTING: Final = JobState.STARTING
+_STOPPING: Final = JobState.STOPPING
+
 
 class Shape:
     """Jobs that ask alike: where one cannot go, no other can.
@@ -43,6 +48,7 @@ class Shape:
         possible: Those that fit on the empty grid.
         eligible: For each unit whether any of these may use it.
         least: Devices of the smallest of them.
+        needs: What each of them takes of a quota: a kind of device, and how many.
     """
 
     def __init__(self, spec: JobSpec, tree: Tree) -> None:
@@ -55,6 +61,7 @@ class Shape:
         for demand in self.possible:
             self.eligible |= demand.eligible
         self.least = min((demand.option.devices for demand in self.possible), default=0)
+        self.needs = tuple((demand.option.accelerator, demand.devices) for demand in self.possible)
 
 
 class Bucket:
@@ -64,14 +71,16 @@ class Bucket:
         queue: Where they wait.
         shape: What they ask.
         failed: The state of the capacity in which the first found no place; nothing before.
-        helpless: When nobody could be moved or evicted for the first: ``Index.moment`` then, and
-            who it was; nothing before.
+        helpless: When nobody could be evicted for the first: ``Index.moment`` then, and who it
+            was; nothing before.
+        barred: The same of each shape by its number, with what others left to it.
     """
 
     def __init__(self, queue: str, shape: Shape) -> None:
         self.queue, self.shape = queue, shape
         self.failed: int | None = None
-        self.helpless: tuple[tuple[int, int], str] | None = None
+        self.helpless: tuple[tuple[int, ...], str] | None = None
+        self.barred: dict[int, object] = {}
         self._keys: list[order.Key] = []
         self._members: dict[str, tuple[Job, order.Key, float]] = {}
         self._least_s: list[float] = []
@@ -146,7 +155,7 @@ class Index:
         ends: When those that hold devices are predicted to end, in order; without the unknown.
         running_at: How many jobs hold devices, by priority.
         promises: What promises are made from, where they are kept.
-        changes: How often who holds what has changed.
+        changes: How often who holds what has changed, or who was told to leave it.
         charges: How often the use of a quota has changed.
         looks: How often something had to be looked at again.
     """
@@ -167,6 +176,8 @@ class Index:
         self.capacity = Capacity(self.tree)
         self.ledger = Ledger(inventory.queues, inventory.cohorts, self.tree.totals)
         self._short: dict[tuple[str, str, int], Shortage | None] = {}
+        self._all_short: dict[tuple[str, tuple[tuple[str, int], ...]], bool] = {}
+        self._shares: dict[str, tuple[float, ...]] = {}
         self._rights: dict[tuple[str, str], int] = {}
         self.reclaims = any(queue.nominal for queue in inventory.queues)
         self.queues = {queue.name: queue for queue in inventory.queues}
@@ -240,7 +251,7 @@ class Index:
             spec.max_sites,
             spec.queue if self._closed else "",
             spec.nodes,
-            tuple(sorted(spec.labels.items())),
+            tuple(sorted(spec.labels.items())) if spec.labels else (),
             spec.ranks_per_node_max,
             spec.data_sites,
             spec.data_required,
@@ -258,28 +269,34 @@ class Index:
         if to not in JOB_TRANSITIONS[job.state]:
             raise BrokenError(f"job {job.job_id} cannot go from {job.state} to {to}")
         before, job.state = job.state, to
-        if before is JobState.QUEUED:
+        if to is _STOPPING:
+            self.changes += 1
+        if before is _QUEUED:
             self._dequeue(job)
         if before in HOLDING and to not in HOLDING:
             self._vacate(job)
-        if to is JobState.QUEUED:
+        if to is _QUEUED:
             self.enqueue(job)
-        if to in OVER or to is JobState.STARTING:
+        if self._followers and (to in OVER or to is _STARTING):
             for follower in self._followers.pop(job.job_id, ()):
                 if (waiting := self.state.jobs.get(follower)) is not None:
                     self.requeue(waiting)
 
     def enqueue(self, job: Job) -> None:
         """Let a queued job wait for devices, unless it must wait for something else first."""
-        self.watch(job)
+        if progress.is_limited(job):
+            self.watch(job)
         if job.not_before_s > self.state.now_s:
+            self.watch(job, job.not_before_s)
             return
-        if unmet := unmet_dependencies(self.state, job):
+        if job.spec.after and (unmet := unmet_dependencies(self.state, job)):
             for other in unmet:
                 self._followers.setdefault(other, []).append(job.job_id)
             return
         shape = self.shape(job.spec)
-        bucket = self.buckets.setdefault((job.spec.queue, id(shape)), Bucket(job.spec.queue, shape))
+        key = job.spec.queue, id(shape)
+        if (bucket := self.buckets.get(key)) is None:
+            bucket = self.buckets[key] = Bucket(job.spec.queue, shape)
         bucket.push(order.key(job, self.policy, self.state.now_s), job)
         if self.policy.order == "deadline" and order.keeps_deadline(job, self.state.now_s):
             self.again(job.spec.deadline_s - order.latest_start_margin_s(job) + _MOMENT_S)
@@ -309,7 +326,7 @@ class Index:
 
     def requeue(self, job: Job) -> None:
         """Look again whether a queued job waits for devices only."""
-        if job.state is JobState.QUEUED and job.job_id not in self._bucket_of:
+        if job.state is _QUEUED and job.job_id not in self._bucket_of:
             self.enqueue(job)
 
     def bucket(self, job: Job) -> Bucket | None:
@@ -318,26 +335,27 @@ class Index:
 
     def place(self, spot: Spot) -> tuple[Placement, Holding]:
         """Return a placement at a spot, with the level that it reaches and its step time."""
-        placement, held = self.capacity.place(
-            spot.demand.option, spot.units, spot.devices, self.ranker.prices
+        reached = self.ranker.placement_level(spot.site, spot.gang), predicted_step_s(spot)
+        return self.capacity.place(
+            spot.demand.option, spot.units, spot.devices, self.ranker.prices, reached
         )
-        level = self.ranker.placement_level(spot.site, spot.gang)
-        return replace(placement, level=level, step_s=predicted_step_s(spot)), held
 
     def occupy(self, job: Job, held: Holding | None = None) -> None:
         """Note what the job's attempt holds."""
-        placement = job.attempts[-1].placement
+        attempt = job.attempts[-1]
+        option = attempt.placement.option
         if held is None:
-            held = self.capacity.holding(placement)
+            held = self.capacity.holding(attempt.placement)
         self.capacity.take(held)
         self.holdings[job.job_id] = held
         self.changes += 1
         self._note_end(job)
         priority = job.spec.priority
         self.running_at[priority] = self.running_at.get(priority, 0) + 1
-        self.ledger.take(job.spec.queue, placement.option.accelerator, placement.option.devices)
+        self.ledger.take(job.spec.queue, option.accelerator, option.devices)
         self._recount()
-        self.watch(job)
+        lapse_s = min([task.lease_until_s for task in attempt.tasks.values()], default=0.0)
+        self.watch(job, 0.0 if progress.is_limited(job) else lapse_s)
         self.dirty = True
 
     def retime(self, job: Job) -> None:
@@ -375,6 +393,26 @@ class Index:
         self.ledger.take(job.spec.queue, *own)
         return short
 
+    def path_share(self, queue: str) -> tuple[float, ...]:
+        """Return the shares by which queues are ordered, as ``Ledger.path_share`` does."""
+        share = self._shares.get(queue)
+        if share is None:
+            share = self._shares[queue] = self.ledger.path_share(queue)
+        return share
+
+    def is_short(self, bucket: Bucket) -> bool:
+        """Return whether a bucket's queue has too little left for any of its shapes.
+
+        A job for which something is reserved has that besides.
+        """
+        key = bucket.queue, bucket.shape.needs
+        short = self._all_short.get(key)
+        if short is None:
+            short = self._all_short[key] = all(
+                self.ledger.room(bucket.queue, kind) < devices for kind, devices in key[1]
+            )
+        return short
+
     def owes(self, bucket: Bucket) -> bool:
         """Return whether the queue of a bucket has the first right to what its jobs could take."""
         for demand in bucket.shape.possible:
@@ -399,6 +437,8 @@ class Index:
         """Take in that queues use more or less of their quotas."""
         self.charges += 1
         self._short.clear()
+        self._all_short.clear()
+        self._shares.clear()
         self._rights.clear()
 
     def reserve(self, job: Job, places: Placement, until_s: float) -> None:
@@ -430,9 +470,13 @@ class Index:
         heapq.heappush(self._due, (at_s, job.job_id))
 
     @property
-    def moment(self) -> tuple[int, int]:
-        """Changes whenever who holds what does, or when something that had to wait may be done."""
-        return self.changes, self.looks
+    def moment(self) -> tuple[int, ...]:
+        """Changes whenever somebody may have others evicted who had nobody to evict before.
+
+        That is when who holds what changes or who leaves it, what is kept, open or charged, and
+        when something that had to wait may be done.
+        """
+        return self.changes, self.looks, self.charges, self.capacity.grown
 
     def again(self, at_s: float) -> None:
         """Let the next cycle after that time look at everything anew."""
@@ -442,16 +486,16 @@ class Index:
 
     def next_again_s(self, now: float) -> float:
         """Return the first such time after now; those that have come make the index dirty."""
-        while self.state.again and self.state.again[0] <= now:
-            self._again_at.discard(heapq.heappop(self.state.again))
+        state, again = self.state, self.state.again
+        while again and again[0] <= now:
+            self._again_at.discard(heapq.heappop(again))
             self.looks += 1
             self.dirty = True
-        if 0 < self.state.promises_due_s <= now:
-            self.state.promises_due_s = 0.0
+        if 0 < state.promises_due_s <= now:
+            state.promises_due_s = 0.0
             self.looks += 1
             self.dirty = True
-        again = self.state.again
-        return min(again[0] if again else math.inf, self.state.promises_due_s or math.inf)
+        return min(again[0] if again else math.inf, state.promises_due_s or math.inf)
 
     def due(self) -> list[tuple[float, str]]:
         """Return the heap of the times at which jobs are to be looked at; too early is allowed."""
@@ -476,7 +520,7 @@ class Index:
             self.dirty = True
 
     def _vacate(self, job: Job) -> None:
-        placement = job.attempts[-1].placement
+        option = job.attempts[-1].placement.option
         self.capacity.give_back(self.holdings.pop(job.job_id))
         self.changes += 1
         self._forget_end(job)
@@ -484,8 +528,6 @@ class Index:
         self.running_at[priority] -= 1
         if not self.running_at[priority]:
             del self.running_at[priority]
-        self.ledger.give_back(
-            job.spec.queue, placement.option.accelerator, placement.option.devices
-        )
+        self.ledger.give_back(job.spec.queue, option.accelerator, option.devices)
         self._recount()
         self.dirty = True

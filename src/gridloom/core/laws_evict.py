@@ -5,7 +5,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 
 import msgspec
 
-from gridloom.core import order
+from gridloom.core import order, progress
 from gridloom.core.laws_book import Book, Held, Use, hosted
 from gridloom.core.laws_place import Unit, all_units, units_of
 from gridloom.core.state import State
@@ -57,7 +57,8 @@ class Evictions:
             keepers: Jobs for which something is kept.
             before: Reservations before the step, by job.
         """
-        kept = {name: _kept(book, state.jobs[name]) for name in keepers}
+        kept = _given_up(book, before)
+        kept |= {name: _kept(book, state.jobs[name]) for name in keepers}
         leaving = [name for name in book.held if state.jobs[name].wanted == "evict"]
         later = {held.job_id for deal in deals for held, _ in deal.victims}
         for deal in deals:
@@ -73,8 +74,12 @@ class Evictions:
             if job.reservation is before.get(deal.by):
                 yield f"{', '.join(names)} leave for {deal.by}, for which the same was kept before"
             yield from self._needless(state, book, deal, kept, gone)
+            yield from barred(state, job)
             for held, reason in deal.victims:
-                yield from self._unlawful(state, job, state.jobs[held.job_id], reason)
+                victim = state.jobs[held.job_id]
+                yield from self._unlawful(state, job, victim, reason)
+                if reason.code is not Why.PREEMPTED:
+                    yield from barred(state, victim)
             yield from self._turned(state, book, deal)
 
     def _unlawful(self, state: State, job: Job, victim: Job, reason: Reason) -> Iterator[str]:
@@ -134,16 +139,20 @@ class Evictions:
                 yield f"{held.job_id} leaves for {deal.by}, which does not need its places"
 
     def _turned(self, state: State, book: Book, deal: Deal) -> Iterator[str]:
-        """Yield pairs of which each leaves for the other although nothing else has changed."""
+        """Yield pairs of which each leaves for the other although nothing else has changed.
+
+        Who was evicted and comes back by moving the other, which goes on elsewhere, undoes nothing:
+        in the end both run. So only like is compared with like: evictions, moves, changes of shape.
+        """
         policy, now = book.inventory.policy, state.now_s
         job, involved = state.jobs[deal.by], [held for held, _ in deal.victims]
         use = book.use(involved)
-        for held in involved:
+        for held, reason in deal.victims:
             victim = state.jobs[held.job_id]
             if victim.spec.priority != job.spec.priority:
                 continue
             pair = sorted((victim, job), key=lambda one: one.job_id)
-            values = tuple(_value(one, policy, now) for one in pair)
+            values = reason.code, *(_value(one, policy, now) for one in pair)
             known = self._fates.get(deal.by, {}).get(held.job_id)
             if known is not None and known[:2] == (use, values):
                 yield f"{held.job_id} leaves for {deal.by}, which left for it at {known[2]:g}"
@@ -185,6 +194,19 @@ def beneficiary(reason: Reason) -> str:
     return rest.split()[0] if found else ""
 
 
+def barred(state: State, job: Job) -> Iterator[str]:
+    """Yield what keeps a job from starting, as it is foreseen, on what was just reserved for it."""
+    places = job.reservation
+    if places is None:
+        return
+    end_s = state.now_s + progress.run_s(job, places.option, places.step_s)
+    for name, booking in sorted(state.bookings.items()):
+        if job.spec.queue not in booking.queues and booking.start_s < end_s:
+            for task in places.tasks:
+                if task.domain in booking.nodes or task.site in booking.nodes:
+                    yield f"{job.job_id} would run into booking {name} on {task.domain}"
+
+
 def grown(state: State, book: Book, action: StopTask) -> Iterator[str]:
     """Yield what is wrong with a job that leaves for places of its own."""
     job, held = state.jobs[action.job_id], book.held[action.job_id]
@@ -192,6 +214,7 @@ def grown(state: State, book: Book, action: StopTask) -> Iterator[str]:
         yield f"{job.job_id} goes over to nothing"
     elif job.reservation.option.devices <= held.placement.option.devices:
         yield f"{job.job_id} is to grow, and does not"
+    yield from barred(state, job)
     yield from _too_soon(book.inventory.policy, state, job, action.reason)
 
 
@@ -263,6 +286,20 @@ def _asked(places: Placement | None) -> tuple[str, int]:
     """Return the kind and the number of devices of some places."""
     assert places is not None
     return places.option.accelerator, places.option.devices
+
+
+def _given_up(book: Book, before: Mapping[str, Placement]) -> dict[str, dict[Unit, int]]:
+    """Return what was kept for jobs that have started elsewhere in this step.
+
+    Who was decided on before them could not know that they would leave it to others.
+    """
+    return {
+        name: units_of(book.grid, places)
+        for name, places in before.items()
+        if name in book.held
+        and {task.domain for task in places.tasks}
+        != {task.domain for task in book.held[name].placement.tasks}
+    }
 
 
 def _kept(book: Book, job: Job) -> dict[Unit, int]:

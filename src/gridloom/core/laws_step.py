@@ -30,6 +30,9 @@ Mode = Literal["full", "incremental", "off"]
 _REASON_EVERY = 1024
 """Of so many steps one is followed by the question why somebody waits: the answer costs a cycle."""
 
+_HOUR_S = 3600.0
+_ROUNDING_S = 1e-2
+
 _LEAVES = EVICTED | {Why.BOOKED}
 
 
@@ -49,6 +52,7 @@ class StepLaws:
         self._known: dict[str, tuple[float, int]] = {}
         self._leases: list[tuple[float, str, int]] = []
         self._lapsing: list[str] = []
+        self._kept_for: frozenset[str] = frozenset()
         self._reserved: dict[str, Placement] = {}
         state = machine.state
         self._epoch = state.epoch
@@ -175,6 +179,7 @@ class StepLaws:
 
     def _remember(self, machine: Machine) -> None:
         jobs = machine.state.jobs
+        self._kept_for = frozenset(machine.index.capacity.keepers())
         self._reserved = {
             name: reserved
             for name in machine.index.capacity.keepers()
@@ -214,6 +219,8 @@ class StepLaws:
                 yield f"{name} has epoch {action.epoch} after {self._epoch}"
             self._epoch = action.epoch
             yield from (f"{name} {why}" for why in self._start(machine, job, action))
+            if self._overspends(machine.state, job):
+                yield f"{name} is more than queue `{job.spec.queue}` has accelerator-hours for"
             self._watch(machine, job)
 
     def _start(self, machine: Machine, job: Job, action: StartAttempt) -> Iterator[str]:
@@ -239,6 +246,14 @@ class StepLaws:
             for task in placement.tasks:
                 if self.book.host(task.domain, resource) < 0:
                     yield f"has more {resource} than {task.domain} has"
+
+    def _overspends(self, state: State, job: Job) -> bool:
+        """Return whether what ran and what starts uses more of its period than its queue has."""
+        queue = next((q for q in self.book.inventory.queues if q.name == job.spec.queue), None)
+        if queue is None or not queue.accelerator_hours:
+            return False
+        claimed_s, _ = state.allowance.claimed_s(queue, state.now_s)
+        return claimed_s > queue.accelerator_hours * _HOUR_S + _ROUNDING_S
 
     def _booked(self, state: State, job: Job, placement: Placement) -> Iterator[str]:
         end_s = progress.end_s(job, job.attempts[-1])
@@ -301,12 +316,16 @@ class StepLaws:
     def _stays(self, machine: Machine, job: Job) -> bool:
         """Return whether a job that starts comes in its turn, so that nobody is before it.
 
-        Reserved places come before the order, a share changes with each start, and what is lent
-        is taken back by whoever comes later.
+        What is kept for a job, reserved or spare, is its own before anybody is asked in order, and
+        whoever comes before it in the order may have it evicted there at once; a share changes
+        with each start; what is lent is taken back by whoever comes later; and a promise that is
+        due is kept although somebody who comes before may then take the place by right of priority.
         """
+        if machine.index.policy.blocked == "conservative":
+            return False
         lent = self.book.ledger.limited(job.spec.queue)
         by_share = machine.index.policy.order == "share"
-        return not (lent or by_share or job.job_id in self._reserved)
+        return not (lent or by_share or job.job_id in self._kept_for)
 
     # --- who waits
 

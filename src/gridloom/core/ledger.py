@@ -72,7 +72,7 @@ class Ledger:
         Raises:
             BrokenError: The queue does not use that many, or ``devices`` is negative.
         """
-        if not 0 <= devices <= self.use(queue, kind):
+        if not 0 <= devices <= self._path(queue)[0].use.get(kind, 0):
             raise BrokenError(
                 f"queue `{queue}` cannot give back {devices} of {self.use(queue, kind)} {kind}"
             )
@@ -82,8 +82,11 @@ class Ledger:
         """Return how many more devices the queue may have now; ``UNLIMITED`` for any number."""
         if queue not in self._queues:
             return 0
+        path = self._paths[queue]
+        if not path[0].limited:
+            return UNLIMITED
         below, room = 0, UNLIMITED
-        for node in self._paths[queue]:
+        for node in path:
             use = node.use.get(kind, 0)
             ceiling = node.ceilings.get(kind, node.ceiling_else)
             if ceiling != UNLIMITED:
@@ -99,9 +102,9 @@ class Ledger:
         """
         if queue not in self._queues:
             return unknown(queue, self._queues, devices)
+        path = self._paths[queue]
         if devices <= self.room(queue, kind):
             return None
-        path = self._paths[queue]
         remedy = None
         if _first_right(path, kind) >= devices:
             write = f"write `reclaim: true` for {path[0].label}, so that it takes back what it lent"
@@ -131,8 +134,8 @@ class Ledger:
             return 0
         return min(devices, _first_right(self._paths[queue], kind))
 
-    def lends_to(self, owner: str, borrower: str, kind: str, devices: int = 1) -> bool:
-        """Return whether ``owner`` may take from ``borrower`` for a job of ``devices``.
+    def lent(self, owner: str, borrower: str, kind: str) -> int:
+        """Return for how many devices of a job ``owner`` may take back from ``borrower``.
 
         Inside the smallest cohort that both are part of, all that the borrower's devices are drawn
         through borrows, and all that the owner's are drawn through has enough for the job: what
@@ -141,14 +144,18 @@ class Ledger:
         borrower, but lets a queue within its nominal pass over the cohorts between.
         """
         if owner not in self._queues or borrower not in self._queues:
-            return False
+            return 0
         mine, theirs = self._paths[owner], self._paths[borrower]
         count, their_count = _apart(mine, theirs)
         if not 0 < count < len(mine) or not self._queues[owner].reclaim:
-            return False
+            return 0
         if not all(node.borrows(kind) for node in theirs[:their_count]):
-            return False
-        return _rights(mine[:count], kind)[-1] >= devices
+            return 0
+        return _rights(mine[:count], kind)[-1]
+
+    def lends_to(self, owner: str, borrower: str, kind: str, devices: int = 1) -> bool:
+        """Return whether ``owner`` may take from ``borrower`` for a job of ``devices``."""
+        return self.lent(owner, borrower, kind) >= devices
 
     def share(self, queue: str, extra: Mapping[str, int] = _NOTHING) -> float:
         """Return the queue's weighted dominant share with ``extra`` more, or fewer, devices.
@@ -197,14 +204,13 @@ class Ledger:
         return self._paths[queue]
 
     def _charge(self, queue: str, kind: str, devices: int) -> None:
-        for node in self._path(queue):
-            drawn = node.drawn(kind, devices)
+        node: Node | None = self._path(queue)[0]
+        while node and devices:
+            drawn = node.drawn(kind, devices) if node.parent else 0
             use = node.use.pop(kind, 0) + devices
             if use:
                 node.use[kind] = use
-            if not drawn:
-                return
-            devices = drawn
+            node, devices = node.parent, drawn
 
 
 def _way_up(node: Node) -> Iterator[Node]:

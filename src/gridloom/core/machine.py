@@ -1,5 +1,6 @@
 """The one door through which the scheduler's state changes."""
 
+import math
 import random
 from collections.abc import Sequence
 
@@ -47,18 +48,23 @@ class Machine:
         Returns:
             What is to be done, in order.
         """
-        self.state.now_s = max(now, self.state.now_s)
-        turn = Turn(self.state, self.index, self.terms, self.state.now_s, rng)
+        state = self.state
+        state.now_s = max(now, state.now_s)
+        turn = Turn(state, self.index, self.terms, state.now_s, rng)
         for event in events:
             facts.apply(turn, event)
         reconcile.fire_timers(turn)
-        if self.index.dirty:
+        if not state.settled:
             cycle.run(turn)
         return turn.actions
 
-    def next_timer_s(self) -> float | None:
-        """Return when ``step`` must be called even without facts; nothing when it need not be."""
-        return reconcile.next_timer_s(self.index, self.terms)
+    def next_timer_s(self, until_s: float = math.inf) -> float | None:
+        """Return when ``step`` must be called even without facts; nothing when it need not be.
+
+        Args:
+            until_s: What comes later is of no interest: for that, nothing may be returned.
+        """
+        return reconcile.next_timer_s(self.index, self.terms, until_s)
 
     def told(self) -> State:
         """Return the state as a person should see it: with the reason why each job waits."""

@@ -23,12 +23,14 @@ def key(job: Job, policy: Policy, now: float) -> Key:
     hour later; as all age alike, that is a bonus for an early submission which never changes.
     """
     early = policy.ageing_per_hour * job.submitted_s / _HOUR_S
-    first = early - job.spec.priority, value(job, policy, now), job.submitted_s
-    return *first, _natural(job.job_id), job.job_id
+    first = early - job.spec.priority
+    return first, value(job, policy, now), job.submitted_s, _natural(job.job_id), job.job_id
 
 
 def _natural(job_id: str) -> str:
     """Return what ids are compared by: numbers in them by size, as those of an array."""
+    if job_id.isdecimal():
+        return job_id.zfill(12)
     return _DIGITS.sub(lambda found: found.group().zfill(12), job_id)
 
 

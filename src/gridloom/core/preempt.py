@@ -1,16 +1,18 @@
 """Preemption: the least set of running jobs whose end really lets another start."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 import msgspec
 
-from gridloom.core import reconcile
+from gridloom.core import budget, reconcile
 from gridloom.core.capacity import Holding
 from gridloom.core.claims import Claims
 from gridloom.core.demand import Demand
 from gridloom.core.gang import Finder
 from gridloom.core.index import Bucket, Index
 from gridloom.core.queueing import Block
+from gridloom.core.rank import best_step_s
+from gridloom.core.spoken import Ahead, Rest, rest_for
 from gridloom.core.topology import Ints
 from gridloom.core.turn import Turn
 from gridloom.model.life import Job, Placement
@@ -19,11 +21,11 @@ from gridloom.model.reason import Reason, Why
 _DOMAINS_MAX = 32
 """Domains in which a set of victims is looked for, those with most room first."""
 
+_HELPED = frozenset({Why.IN_USE, Why.QUOTA, Why.HELD_FOR_EARLIER_JOB, Why.WOULD_DELAY})
+"""What stands in the way of a job and may be cleared by evicting others."""
+
 _PRUNED_MAX = 4
 """Sets that are made as small as can be, the cheapest first."""
-
-_SLACK_S = 60.0
-"""How long a reservation outlasts the graces of the victims."""
 
 
 class Victims(msgspec.Struct, frozen=True):
@@ -33,43 +35,71 @@ class Victims(msgspec.Struct, frozen=True):
         jobs: The victims, in the order in which they are told.
         places: Where the other job will start.
         reason: What the victims are told.
+        grace_s: After which all are gone, and those who were told before.
     """
 
     jobs: tuple[Job, ...]
     places: Placement
     reason: Reason
+    grace_s: float
 
 
 class Search(Claims):
     """Looks for victims in one cycle; whoever is told to stop in it is not looked at again."""
 
-    def victims(self, bucket: Bucket, job: Job, block: Block) -> Victims | None:
-        """Return whom to evict for a job that cannot start; nothing if that would not help."""
-        if block.code not in {Why.IN_USE, Why.QUOTA, Why.HELD_FOR_EARLIER_JOB, Why.WOULD_DELAY}:
+    def victims(self, bucket: Bucket, job: Job, block: Block, ahead: Ahead) -> Victims | None:
+        """Return whom to evict for a job that cannot start; nothing if that would not help.
+
+        Args:
+            bucket: Where the job waits.
+            job: The job.
+            block: Why it cannot start.
+            ahead: What those who come before it are to have.
+        """
+        if block.code not in _HELPED:
             return None
-        if job.reservation is not None or not self._worth_a_look(bucket, job):
+        key = self.index.moment, job.job_id
+        if job.reservation is not None or bucket.helpless == key:
             return None
-        for demand in bucket.shape.possible:
-            candidates = self.candidates(job, demand) if self.may_help(job, demand) else []
-            if candidates and (found := self._least(job, demand, candidates)):
+        if not self.are_possible(bucket, job):
+            return None
+        open_to_all = True
+        for number, demand in enumerate(bucket.shape.possible):
+            if not self.may_help(job, demand) or self._is_overspent(job, demand):
+                continue
+            rest = self._rest(job, demand, ahead)
+            seen = *key, rest.key
+            free = not rest.later and not rest.closed.any()
+            if not free and bucket.barred.get(number) == seen:
+                open_to_all = False
+                continue
+            candidates = self.candidates(job, demand)
+            if candidates and (found := self._least(job, demand, candidates, rest)):
                 self.look_again()
                 return found
-        bucket.helpless = (self.index.moment, job.job_id)
+            if candidates and not free:
+                open_to_all = False
+                bucket.barred[number] = seen
+        if open_to_all:
+            bucket.helpless = key
         return None
 
-    def _worth_a_look(self, bucket: Bucket, job: Job) -> bool:
-        """Return whether there may be anybody whom the job may have evicted."""
-        index, policy = self.index, self.index.policy.preemption
-        if bucket.helpless == (index.moment, job.job_id):
-            return False
-        if policy.order or (
-            policy.priority and min(index.running_at, default=0) < job.spec.priority
-        ):
-            return True
-        return policy.reclaim and index.reclaims and index.owes(bucket)
+    def _is_overspent(self, job: Job, demand: Demand) -> bool:
+        """Return whether the job's queue has too few accelerator-hours left for a shape."""
+        option = demand.option
+        return budget.overspent(self.index, job, option, best_step_s(option)) is not None
 
-    def _least(self, job: Job, demand: Demand, candidates: Sequence[Job]) -> Victims | None:
-        with _Trial(self, job, demand) as trial:
+    def _rest(self, job: Job, demand: Demand, ahead: Ahead) -> Rest:
+        """Return what others leave to the job, if it starts after the longest grace there is."""
+        if self._grace_s is None:
+            jobs = map(self.index.state.jobs.__getitem__, self.index.holdings)
+            self._grace_s = max((other.spec.grace_s for other in jobs), default=0.0)
+        return rest_for(self.index, ahead, job, demand, start_s=self.now + self._grace_s)
+
+    def _least(
+        self, job: Job, demand: Demand, candidates: Sequence[Job], rest: Rest
+    ) -> Victims | None:
+        with _Trial(self, job, demand, rest) as trial:
             found: list[tuple[tuple[object, ...], int, list[Job]]] = []
             if not trial.may_fit(candidates):
                 return None
@@ -91,7 +121,11 @@ class Search(Claims):
                     best = (self._cost(pruned), pruned)
             assert best is not None  # all of one order, everywhere, is such a set
             places = trial.places(best[1])
-        return Victims(tuple(best[1]), places, _told(job))
+        if budget.overspent(self.index, job, places.option, places.step_s):
+            return None
+        gone = *best[1], *self.leaving()
+        grace_s = max((other.spec.grace_s for other in gone), default=0.0)
+        return Victims(tuple(best[1]), places, _told(job), grace_s)
 
     def _orders(self, candidates: Sequence[Job]) -> list[list[Job]]:
         """Return in which orders victims are tried: the cheapest first, and the largest first."""
@@ -149,8 +183,9 @@ class _Trial:
         emptied: A finder in the state in which all who may go are gone, after ``all_of``.
     """
 
-    def __init__(self, search: Search, job: Job, demand: Demand) -> None:
-        self._search, self._job, self._demand = search, job, demand
+    def __init__(self, search: Search, job: Job, demand: Demand, rest: Rest) -> None:
+        self._search, self._job, self._demand, self._rest = search, job, demand, rest
+        self._is_open = not rest.later and not rest.closed.any()
         self._released: dict[str, Job] = {}
         self._grown = search.index.capacity.grown
         self._leaving = search.leaving()
@@ -198,7 +233,8 @@ class _Trial:
     def finder(self) -> Finder:
         """Return a finder in the state of the trial."""
         capacity = self._search.index.capacity
-        return Finder(self._demand, capacity, capacity.available_to(self._job.job_id))
+        available = capacity.available_to(self._job.job_id)
+        return Finder(self._demand, capacity, self._left(available, self._released.values()))
 
     def fits(self) -> bool:
         """Return whether the job could start now, its queue's quota and share allowing."""
@@ -284,7 +320,14 @@ class _Trial:
         """Return a finder in the state in which these have given back their devices."""
         capacity = self._search.index.capacity
         available = capacity.once_freed(self._job.job_id, [self._held(other) for other in gone])
-        return Finder(self._demand, capacity, available)
+        return Finder(self._demand, capacity, self._left(available, gone))
+
+    def _left(self, available: Ints, gone: Iterable[Job]) -> Ints:
+        """Return what others leave of the available once these are gone besides who is leaving."""
+        if self._is_open:
+            return available
+        freed = {other.job_id: self._held(other) for other in (*self._leaving, *gone)}
+        return self._rest.of(available, freed)
 
     def pruned(self, chosen: Sequence[Job]) -> list[Job]:
         """Return those of ``chosen`` without whom the job would not fit."""
@@ -332,13 +375,9 @@ class _Trial:
 
 def carry_out(turn: Turn, job: Job, found: Victims) -> None:
     """Tell the victims to go, and keep what they leave for the job."""
-    holding = (turn.state.jobs[job_id] for job_id in turn.index.holdings)
-    leaving = [other for other in holding if other.wanted == "evict"]
-    grace_s = max((other.spec.grace_s for other in (*found.jobs, *leaving)), default=0.0)
-    until_s = turn.now + grace_s + turn.terms.kill_margin_s + _SLACK_S
     for victim in found.jobs:
         reconcile.evict(turn, victim, found.reason)
-    turn.index.reserve(job, found.places, until_s)
+    reconcile.reserve(turn, job, found.places, found.grace_s)
 
 
 def _told(job: Job) -> Reason:

@@ -15,10 +15,18 @@ _OVERRUN = 1.1
 def speed(job: Job, option: Option, step_s: float) -> float:
     """Return how fast a placement is against the forecast, which is made for the first option."""
     first = job.spec.options[0]
-    usual_s = first.step_s or min((speed.step_s for speed in first.speeds), default=0.0)
+    usual_s = first.step_s
+    if not usual_s and first.speeds:
+        usual_s = min([speed.step_s for speed in first.speeds])
     if usual_s and step_s:
         return usual_s / step_s
     return option.plan.world_size / first.plan.world_size if job.spec.elastic else 1.0
+
+
+def is_limited(job: Job) -> bool:
+    """Return whether the job has a budget, which time may spend."""
+    budget = job.spec.budget
+    return budget.run_s_max > 0 or budget.cost_max > 0
 
 
 def remaining_s(job: Job) -> float:
@@ -29,7 +37,8 @@ def remaining_s(job: Job) -> float:
 
 def caution(job: Job) -> float:
     """Return by how much a prediction is stretched so that nine of ten jobs keep it."""
-    return math.exp(_CAUTION * job.spec.forecast.spread)
+    spread = job.spec.forecast.spread
+    return math.exp(_CAUTION * spread) if spread else 1.0
 
 
 def run_s(job: Job, option: Option, step_s: float) -> float:
@@ -57,6 +66,17 @@ def remaining_s_at_start(job: Job, attempt: Attempt) -> float:
     """Return what was left to do, at the forecast's speed, when the attempt started."""
     duration_s = job.spec.forecast.duration_s
     return max(duration_s - attempt.kept_s, 0.0) if duration_s else math.inf
+
+
+def left_s(job: Job, now: float) -> float:
+    """Return what the present attempt has still to do, at the forecast's speed, whatever is saved.
+
+    It is counted from what the attempt began with: a checkpoint saved since is a part of what the
+    attempt has done.
+    """
+    attempt = job.attempts[-1]
+    done = done_s(job, attempt, now) - attempt.kept_s
+    return max(remaining_s_at_start(job, attempt) - done, 0.0)
 
 
 def done_s(job: Job, attempt: Attempt, now: float) -> float:

@@ -2,6 +2,7 @@
 
 import heapq
 import math
+from collections.abc import Sequence
 from typing import assert_never
 
 import msgspec
@@ -9,16 +10,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gridloom.core import backfill, budget, holdback, progress
-from gridloom.core.allowance import next_period_s
+from gridloom.core.claims import Claims
 from gridloom.core.demand import Demand
 from gridloom.core.gang import Finder, Spot, predicted_step_s
 from gridloom.core.index import Bucket, Index
 from gridloom.core.order import Key
+from gridloom.core.rank import best_step_s
 from gridloom.core.shortage import Shortage
+from gridloom.core.spoken import Later, Rest, closed_to
 from gridloom.core.topology import Ints
 from gridloom.model.booking import Booking
 from gridloom.model.life import Job
-from gridloom.model.policy import Policy
 from gridloom.model.reason import Why
 
 _NO_CLAIM = frozenset(
@@ -90,7 +92,9 @@ class Pass:
                 short = short or short_of
                 continue
             found = self._place(job, demand, known=known)
-            if isinstance(found, Block):
+            if isinstance(found, Spot) and (late := self._overspent(job, found)):
+                short = short or late  # it would take longer there than its queue has hours for
+            elif isinstance(found, Block):
                 block = block if block and block.code is not Why.IN_USE else found
             elif best is None or found.cost < best.cost:
                 best = found
@@ -103,6 +107,14 @@ class Pass:
         if block.code is Why.IN_USE and short is None and job.reservation is None:
             bucket.failed = grown
         return block
+
+    @property
+    def full_may_pass(self) -> bool:
+        """Whether one more job that finds no place changes nothing for the others."""
+        policy = self.index.policy
+        if policy.elastic or policy.defragment:
+            return False
+        return policy.blocked == "skip" or (policy.blocked == "easy" and self._guards_all)
 
     def blocked(self, bucket: Bucket, job: Job, block: Block) -> None:
         """Take in that a job cannot start: others may have to leave it what it could use."""
@@ -145,20 +157,22 @@ class Pass:
 
     def short(self, job: Job, demand: Demand) -> Shortage | None:
         """Return what the job's queue lacks for a shape; nothing if it lacks nothing."""
-        option, queue = demand.option, self.index.queues.get(job.spec.queue)
-        short = self.index.shortage(job, option.accelerator, demand.devices)
-        if short is not None or queue is None or not queue.accelerator_hours:
-            return short
-        run_s = progress.run_s(job, option, option.step_s)
-        short = self.index.state.allowance.shortage(
-            queue,
-            devices=option.devices,
-            predicted_s=run_s if run_s < math.inf else 0.0,
-            now=self.now,
+        short = self.index.shortage(job, demand.option.accelerator, demand.devices)
+        return short or budget.overspent(self.index, job, demand.option, best_step_s(demand.option))
+
+    def _overspent(self, job: Job, spot: Spot) -> Shortage | None:
+        step_s = predicted_step_s(spot)
+        return budget.overspent(self.index, job, spot.demand.option, step_s)
+
+    def rest(self, job: Job, end_s: float) -> Rest:
+        """Return what bookings and those who come before leave to a job until ``end_s``."""
+        held = () if self._held is None else (self._held,)
+        later = tuple(
+            Later(promise.slack, promise.released)
+            for promise in self.promises
+            if promise.start_s < end_s
         )
-        if short is not None:
-            self.index.again(next_period_s(queue, self.now))
-        return short
+        return Rest(closed_to(self.index, job, end_s, self._bookings, held), later)
 
     def _place(self, job: Job, demand: Demand, *, known: bool) -> Spot | Block:
         """Return the best place for one shape; that there is none may be known already."""
@@ -223,8 +237,11 @@ class Pass:
         """Keep for a job nodes in which it would fit."""
         if 0 < self.index.policy.patience_s > self.now - job.submitted_s:
             return
-        available = self.index.capacity.available_to(job.job_id)
-        units = holdback.to_keep(self.index, bucket.shape.possible, available, self._held)
+        demands, available = bucket.shape.possible, self.index.capacity.available_to(job.job_id)
+        kept = np.zeros(len(available), np.bool_) if self._held is None else self._held
+        for demand in demands:
+            kept = kept | budget.dear_units(self.index, job, demand)
+        units = holdback.to_keep(self.index, demands, available, kept)
         if units is not None:
             self._held_for.append((units, job.job_id))
             self._held = units if self._held is None else self._held | units
@@ -257,38 +274,52 @@ class Line:
     """The waiting jobs of all buckets in one order, as far as they can still start in a cycle.
 
     Of a bucket only the first is in it; a blocked one takes its bucket out of it, unless those
-    that run for less may pass.
+    that run for less may pass. Where shares decide, each queue has a lane of its own, and only
+    the fronts of the lanes are compared whenever a share has changed.
     """
 
-    def __init__(self, index: Index, *, hopeful: bool = False) -> None:
+    def __init__(
+        self, index: Index, ahead: Pass | None = None, claims: Claims | None = None
+    ) -> None:
         """Line up.
 
         Args:
             index: The grid and who waits.
-            hopeful: Leave out buckets that would be blocked and of which nothing else would come.
+            ahead: The pass in which jobs are blocked: buckets are left out that would be, and of
+                which nothing else would come. Without it all are in the line.
+            claims: What the jobs may have of each other's devices.
         """
         self._index = index
-        self._hopeful = hopeful and _may_pass(index.policy)
+        self._ahead, self._claims = ahead, claims
         self._by_share = index.policy.order == "share"
-        self._heap: list[tuple[tuple[float, ...], Key, int, Bucket, Job]] = []
+        self._lanes: dict[str, list[tuple[Key, int, Bucket, Job]]] = {}
+        # what is kept for somebody may be given up in this cycle: then others may hope again
+        for_good = not index.capacity.keepers()
         for number, bucket in enumerate(index.buckets.values()):
             head = bucket.head()
-            if head is None or (self._hopeful and _is_hopeless(index, bucket, head[1])):
-                continue
-            self._heap.append(self._entry(number, bucket, *head))
-        heapq.heapify(self._heap)
+            if head is not None and not (for_good and self._is_hopeless_for_good(bucket, head[1])):
+                lane = self._lanes.setdefault(self._lane(bucket), [])
+                lane.append((head[0], number, bucket, head[1]))
+        for lane in self._lanes.values():
+            heapq.heapify(lane)
+        self._fronts = [self._front(name, lane) for name, lane in self._lanes.items()]
+        heapq.heapify(self._fronts)
 
     def next(self) -> "Turnstile | None":
         """Return whose turn it is."""
-        while self._heap:
-            share, key, number, bucket, job = heapq.heappop(self._heap)
-            if self._hopeful and _is_hopeless(self._index, bucket, job):
+        while self._fronts:
+            name = self._fronts[0][2]
+            lane = self._lanes[name]
+            if not lane:
+                heapq.heappop(self._fronts)
                 continue
-            entry = self._entry(number, bucket, key, job)
-            if entry[0] != share:
-                heapq.heappush(self._heap, entry)
+            front = self._front(name, lane)
+            if front != self._fronts[0]:  # its queue has more by now, or its first is gone
+                heapq.heapreplace(self._fronts, front)
                 continue
-            return Turnstile(number, bucket, key, job)
+            key, number, bucket, job = heapq.heappop(lane)
+            if not self._is_hopeless(bucket, job):
+                return Turnstile(number, bucket, key, job)
         return None
 
     def started(self, seen: "Turnstile") -> None:
@@ -300,15 +331,55 @@ class Line:
         if limit_s > 0:
             self._push(seen, seen.bucket.shorter(seen.key, limit_s))
 
+    def _is_hopeless(self, bucket: Bucket, job: Job) -> bool:
+        """Return whether the first of a bucket has no place and nobody whom it may have evicted."""
+        if not self._is_blocked(bucket, job):
+            return False
+        if bucket.helpless == (self._index.moment, job.job_id):
+            return True
+        claims = self._claims
+        return claims is None or not (
+            claims.are_possible(bucket, job) and not claims.are_in_vain(job, bucket.shape.needs)
+        )
+
+    def _is_hopeless_for_good(self, bucket: Bucket, job: Job) -> bool:
+        """Return the same, whoever starts in this cycle before it is the job's turn."""
+        policy = self._index.policy
+        if policy.preemption.priority and (policy.ageing_per_hour or self._by_share):
+            return False  # one of lower priority may start before it
+        possible = self._claims is not None and self._claims.are_possible(bucket, job)
+        return self._is_blocked(bucket, job) and not possible
+
+    def _is_blocked(self, bucket: Bucket, job: Job) -> bool:
+        """Return whether a job cannot start, which is nothing to any other."""
+        index, ahead = self._index, self._ahead
+        if ahead is None or job.reservation is not None or job.spares:
+            return False
+        if not index.is_short(bucket) and not (_is_full(index, bucket) and ahead.full_may_pass):
+            return False
+        queue = index.queues.get(bucket.queue)
+        # else it may have to be looked at again, or others have to wait for it
+        return queue is None or not (queue.accelerator_hours or queue.order == "strict")
+
     def _push(self, seen: "Turnstile", found: tuple[Key, Job] | None) -> None:
         if found is not None:
-            heapq.heappush(self._heap, self._entry(seen.number, seen.bucket, *found))
+            key, job = found
+            name = self._lane(seen.bucket)
+            lane = self._lanes[name]
+            heapq.heappush(lane, (key, seen.number, seen.bucket, job))
+            if lane[0][0] == key:
+                heapq.heappush(self._fronts, self._front(name, lane))
 
-    def _entry(
-        self, number: int, bucket: Bucket, key: Key, job: Job
-    ) -> tuple[tuple[float, ...], Key, int, Bucket, Job]:
-        share = self._index.ledger.path_share(bucket.queue) if self._by_share else ()
-        return share, key, number, bucket, job
+    def _lane(self, bucket: Bucket) -> str:
+        """Return what is compared before the keys: the queue, or nothing."""
+        return bucket.queue if self._by_share else ""
+
+    def _front(
+        self, name: str, lane: Sequence[tuple[Key, int, Bucket, Job]]
+    ) -> tuple[tuple[float, ...], Key, str]:
+        """Return by what lanes are compared."""
+        share = self._index.path_share(name) if self._by_share else ()
+        return share, lane[0][0], name
 
 
 class Turnstile(msgspec.Struct, frozen=True):
@@ -320,36 +391,9 @@ class Turnstile(msgspec.Struct, frozen=True):
     job: Job
 
 
-def _may_pass(policy: Policy) -> bool:
-    """Return whether a blocked job is nothing to the others, so that it need not be looked at."""
-    return policy.blocked == "skip" and not (policy.elastic or policy.defragment)
-
-
-def _is_hopeless(index: Index, bucket: Bucket, job: Job) -> bool:
-    """Return whether the first of a bucket has no place and nobody whom it could have evicted."""
-    capacity = index.capacity
-    full = bucket.failed == capacity.grown or bucket.shape.least > capacity.total
-    if not full and not _is_short(index, bucket, job):
-        return False
-    if job.reservation is not None or job.spares or bucket.queue in index.strict:
-        return False
-    queue = index.queues.get(bucket.queue)
-    if queue is not None and queue.accelerator_hours:  # it may have to be looked at again
-        return False
-    if bucket.helpless == (index.moment, job.job_id):
-        return True
-    rule = index.policy.preemption
-    if rule.order or (rule.priority and min(index.running_at, default=0) < job.spec.priority):
-        return False
-    return not (rule.reclaim and index.reclaims and index.owes(bucket))
-
-
-def _is_short(index: Index, bucket: Bucket, job: Job) -> bool:
-    """Return whether the queue of a bucket may have nothing that its first job could take."""
-    return all(
-        index.shortage(job, demand.option.accelerator, demand.devices) is not None
-        for demand in bucket.shape.possible
-    )
+def _is_full(index: Index, bucket: Bucket) -> bool:
+    """Return whether it is known that a bucket's jobs find no place."""
+    return bucket.failed == index.capacity.grown or bucket.shape.least > index.capacity.total
 
 
 def comparable(bucket: Bucket) -> bool:

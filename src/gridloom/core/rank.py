@@ -68,13 +68,15 @@ class Ranker:
         A kind on which the job is slow against what is usual for the kinds it could take is one
         that others use better: the idea of Gavel (Narayanan et al., OSDI 2020).
         """
+        if len(demand.spec.options) < 2 or not self.weights.advantage:
+            return 0.0
         steps = {
             option.accelerator: best_step_s(option)
             for option in demand.spec.options
             if best_step_s(option)
         }
         own = demand.option.accelerator
-        if len(steps) < 2 or not self.weights.advantage or own not in steps:
+        if len(steps) < 2 or own not in steps:
             return 0.0
         speeds = {kind: 1 / step_s for kind, step_s in steps.items()}
         mean = sum(speeds.values()) / len(speeds)

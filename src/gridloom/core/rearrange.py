@@ -11,12 +11,15 @@ from collections.abc import Sequence
 import msgspec
 import numpy as np
 
-from gridloom.core import order, progress, reconcile
+from gridloom.core import budget, order, progress, reconcile
 from gridloom.core.capacity import Holding
 from gridloom.core.demand import Demand
 from gridloom.core.gang import Finder, Spot, predicted_step_s
 from gridloom.core.index import Bucket, Index
 from gridloom.core.queueing import Block
+from gridloom.core.rank import best_step_s
+from gridloom.core.spoken import Ahead, Rest, rest_for
+from gridloom.core.topology import Ints
 from gridloom.core.turn import Turn
 from gridloom.model.life import Job, JobState, Placement
 from gridloom.model.reason import Reason, Why
@@ -29,9 +32,6 @@ _DOMAINS_MAX = 16
 
 _GAIN_MIN = 2.0
 """What a change must bring against what it costs, in device-seconds."""
-
-_SLACK_S = 60.0
-"""How long a reservation outlasts the grace of whoever is told to change."""
 
 
 class Change(msgspec.Struct, frozen=True):
@@ -53,7 +53,7 @@ class Plan(msgspec.Struct, frozen=True):
     changes: tuple[Change, ...]
 
 
-def make_room(turn: Turn, bucket: Bucket, job: Job, block: Block, start_s: float) -> bool:
+def make_room(turn: Turn, bucket: Bucket, job: Job, block: Block, ahead: Ahead) -> bool:
     """Let running jobs shrink or move for a blocked one, if that lets it start and pays.
 
     Args:
@@ -61,26 +61,32 @@ def make_room(turn: Turn, bucket: Bucket, job: Job, block: Block, start_s: float
         bucket: Where the job waits.
         job: The job.
         block: Why it cannot start.
-        start_s: When it would start otherwise; infinity when nobody knows.
+        ahead: What those who come before it are to have.
     """
     index = turn.index
     if block.code is not Why.IN_USE or job.reservation is not None:
         return False
     if not (index.policy.elastic or index.policy.defragment):
         return False
-    if bucket.helpless == (index.moment, job.job_id):
-        return False
     movers = _movers(turn, bucket, job)
+    if not movers:
+        return False
+    scene = _Scene(turn, ahead, movers)
     for demand in bucket.shape.possible:
-        plan = _plan(turn, job, demand, movers)
-        if plan is not None and _pays(turn, demand, plan, start_s):
+        plan = _plan(scene, job, demand, movers)
+        if plan is not None and _pays(turn, demand, plan, job.promised_s or math.inf):
             _carry_out(turn, job, plan)
             return True
     return False
 
 
-def grow(turn: Turn) -> None:
-    """Let jobs take what is idle while nobody waits for it, first those that come first."""
+def grow(turn: Turn, ahead: Ahead) -> None:
+    """Let jobs take what is idle while nobody waits for it, first those that come first.
+
+    Args:
+        turn: Of this step.
+        ahead: What is booked.
+    """
     index = turn.index
     if not index.policy.elastic or any(len(bucket) for bucket in index.buckets.values()):
         return
@@ -88,19 +94,45 @@ def grow(turn: Turn) -> None:
     for job in order.in_order(job for job in jobs if job.spec.elastic):
         if not _may_change(turn, job):
             continue
-        change = _larger(turn, job)
+        change = _larger(_Scene(turn, ahead, [job]), job)
         if change is not None:
             _tell(turn, change)
 
 
-def _larger(turn: Turn, job: Job) -> Change | None:
+class _Scene:
+    """Where jobs are to change: the grid without what is spoken for.
+
+    Attributes:
+        index: The grid.
+        now: The present.
+        freed: What jobs have given back in trials, by job.
+        taken: What jobs have taken in trials.
+    """
+
+    def __init__(self, turn: Turn, ahead: Ahead, movers: Sequence[Job]) -> None:
+        self.index, self.now = turn.index, turn.now
+        self.freed: dict[str, Holding] = {}
+        self.taken: list[Holding] = []
+        self._ahead = ahead
+        self._start_s = turn.now + max((mover.spec.grace_s for mover in movers), default=0.0)
+        self._rests: dict[tuple[str, int], Rest] = {}
+
+    def rest(self, job: Job, demand: Demand) -> Rest:
+        """Return what others leave to a job that starts once all who change have saved."""
+        key = job.job_id, id(demand)
+        if key not in self._rests:
+            self._rests[key] = rest_for(self.index, self._ahead, job, demand, start_s=self._start_s)
+        return self._rests[key]
+
+
+def _larger(scene: _Scene, job: Job) -> Change | None:
     """Return the fastest shape that the job could go over to, if the change pays."""
-    index = turn.index
+    index = scene.index
     present = job.attempts[-1].placement
     now_fast = progress.speed(job, present.option, present.step_s)
-    left_s = _left_s(turn, job)
+    left_s = progress.left_s(job, scene.now)
     cost_s = job.spec.forecast.checkpoint_s + job.spec.forecast.restart_s
-    with _Trial(index) as trial:
+    with _Trial(scene) as trial:
         trial.release(job)
         for demand in index.shape(job.spec).possible:
             option = demand.option
@@ -108,7 +140,7 @@ def _larger(turn: Turn, job: Job) -> Change | None:
             if more <= 0 or index.ledger.shortage(job.spec.queue, option.accelerator, more):
                 continue
             spot = trial.find(job, demand)
-            if spot is None:
+            if spot is None or budget.overspent(index, job, option, predicted_step_s(spot)):
                 continue
             fast = progress.speed(job, option, predicted_step_s(spot))
             saved_s = left_s if left_s == math.inf else left_s / now_fast - left_s / fast
@@ -174,26 +206,33 @@ def _surplus(index: Index, job: Job) -> int:
     return job.attempts[-1].placement.option.devices - smaller[-1].option.devices
 
 
-def _plan(turn: Turn, job: Job, demand: Demand, movers: Sequence[Job]) -> Plan | None:
+def _plan(scene: _Scene, job: Job, demand: Demand, movers: Sequence[Job]) -> Plan | None:
     """Return the cheapest of the plans that clear one domain for the job; nothing if none does."""
-    index, option = turn.index, demand.option
+    index, option = scene.index, demand.option
     if index.ledger.shortage(job.spec.queue, option.accelerator, option.devices):
         return None
+    if budget.overspent(index, job, option, best_step_s(option)):
+        return None
+    with _Trial(scene) as trial:
+        if trial.find(job, demand) is not None:  # it waits, but not for devices
+            return None
     plans: list[tuple[float, int, Plan]] = []
-    for units in _domains(index, demand, movers):
-        plan = _cleared(index, job, demand, movers, units)
-        if plan is not None:
+    for units in _domains(scene, job, demand, movers):
+        plan = _cleared(scene, job, demand, movers, units)
+        if plan and not budget.overspent(index, job, option, plan.places.step_s):
             plans.append((_cost(plan), len(plans), plan))
     return min(plans)[2] if plans else None
 
 
-def _domains(index: Index, demand: Demand, movers: Sequence[Job]) -> list[tuple[int, int]]:
+def _domains(
+    scene: _Scene, job: Job, demand: Demand, movers: Sequence[Job]
+) -> list[tuple[int, int]]:
     """Return the runs of units of which one must hold the job, those with most room first."""
-    tree = index.tree
-    with _Trial(index) as trial:
+    tree, capacity = scene.index.tree, scene.index.capacity
+    with _Trial(scene) as trial:
         for mover in movers:
             trial.release(mover)
-        finder = Finder(demand, index.capacity, index.capacity.available)
+        finder = Finder(demand, capacity, trial.available(job, demand))
         rooms = []
         for site, (must, _) in demand.gang.items():
             blocks = finder.blocks(demand.chains[site][-1])
@@ -208,33 +247,33 @@ def _domains(index: Index, demand: Demand, movers: Sequence[Job]) -> list[tuple[
 
 
 def _cleared(
-    index: Index, job: Job, demand: Demand, movers: Sequence[Job], units: tuple[int, int]
+    scene: _Scene, job: Job, demand: Demand, movers: Sequence[Job], units: tuple[int, int]
 ) -> Plan | None:
     """Return what clears one domain for a job: the fewest of the movers, in their order."""
     inside = [
         mover
         for mover in movers
-        if ((held := index.holdings[mover.job_id].units) >= units[0]).any()
+        if ((held := scene.index.holdings[mover.job_id].units) >= units[0]).any()
         and (held < units[1]).any()
     ]
     found: tuple[Sequence[Job], Plan] | None = None
-    with _Trial(index) as trial:
+    with _Trial(scene) as trial:
         for count in range(1, len(inside) + 1):
             trial.release(inside[count - 1])
             spot = trial.find_within(job, demand, units)
             if spot is None:
                 continue
-            with _Trial(index) as later:
+            with _Trial(scene) as later:
                 places = later.occupy(spot)
-                changes = _placed_anew(index, inside[:count])
+                changes = _placed_anew(scene, inside[:count])
             if changes:
                 found = inside[:count], Plan(places, changes)
                 break
-    return _pruned(index, job, demand, units, found) if found is not None else None
+    return _pruned(scene, job, demand, units, found) if found is not None else None
 
 
 def _pruned(
-    index: Index,
+    scene: _Scene,
     job: Job,
     demand: Demand,
     units: tuple[int, int],
@@ -244,33 +283,33 @@ def _pruned(
     movers, plan = found
     for mover in movers[:-1]:  # without the last there was no place
         fewer = [other for other in movers if other is not mover]
-        with _Trial(index) as trial:
+        with _Trial(scene) as trial:
             for other in fewer:
                 trial.release(other)
             spot = trial.find_within(job, demand, units)
             if spot is None:
                 continue
             places = trial.occupy(spot)
-            if changes := _placed_anew(index, fewer):
+            if changes := _placed_anew(scene, fewer):
                 movers, plan = fewer, Plan(places, changes)
     return plan
 
 
-def _placed_anew(index: Index, movers: Sequence[Job]) -> tuple[Change, ...] | None:
+def _placed_anew(scene: _Scene, movers: Sequence[Job]) -> tuple[Change, ...] | None:
     """Return where each of the movers goes; nothing if one of them has nowhere to go.
 
     As few of them shrink as can be, the first ones.
     """
     for shrinking in range(len(movers) + 1):
         changes = []
-        with _Trial(index) as part:
+        with _Trial(scene) as part:
             for position, mover in enumerate(movers):
-                change = _anew(index, part, mover, smaller=position < shrinking)
+                change = _anew(scene.index, part, mover, smaller=position < shrinking)
                 if change is None:
                     break
                 changes.append(change)
         if len(changes) == len(movers):
-            return tuple(change for change in changes if not _stays(change))
+            return tuple(change for change in changes if not _stays(scene.index, change))
     return None
 
 
@@ -284,10 +323,15 @@ def _anew(index: Index, trial: "_Trial", mover: Job, *, smaller: bool) -> Change
     return None
 
 
-def _stays(change: Change) -> bool:
-    """Return whether the job would go over to what it has."""
+def _stays(index: Index, change: Change) -> bool:
+    """Return whether the job would go over to what it has, or to devices just like it."""
     present = change.job.attempts[-1].placement
-    return present.option == change.places.option and present.tasks == change.places.tasks
+    held, places = index.holdings[change.job.job_id], index.capacity.holding(change.places)
+    return (
+        present.option == change.places.option
+        and np.array_equal(held.units, places.units)
+        and np.array_equal(held.devices, places.devices)
+    )
 
 
 def _pays(turn: Turn, demand: Demand, plan: Plan, start_s: float) -> bool:
@@ -306,18 +350,11 @@ def _cost(plan: Plan) -> float:
     return cost
 
 
-def _left_s(turn: Turn, job: Job) -> float:
-    """Return the seconds of training that are left, at the forecast's speed."""
-    attempt = job.attempts[-1]
-    done_s = progress.done_s(job, attempt, turn.now) - attempt.kept_s
-    return progress.remaining_s_at_start(job, attempt) - done_s
-
-
 def _carry_out(turn: Turn, job: Job, plan: Plan) -> None:
     grace_s = max(change.job.spec.grace_s for change in plan.changes)
     for change in plan.changes:
         _tell(turn, change, for_job=job.job_id)
-    turn.index.reserve(job, plan.places, turn.now + grace_s + _SLACK_S)
+    reconcile.reserve(turn, job, plan.places, grace_s)
 
 
 def _tell(turn: Turn, change: Change, for_job: str = "") -> None:
@@ -334,54 +371,62 @@ def _tell(turn: Turn, change: Change, for_job: str = "") -> None:
     reconcile.evict(
         turn, job, Reason(code=Why.RESIZED if resized else Why.MOVED, sentence=does + why)
     )
-    turn.index.reserve(job, change.places, turn.now + job.spec.grace_s + _SLACK_S)
+    reconcile.reserve(turn, job, change.places, job.spec.grace_s)
 
 
 class _Trial:
     """Devices released and taken one after the other, and all of it undone in the end."""
 
-    def __init__(self, index: Index) -> None:
-        self._index = index
-        self._undo: list[tuple[bool, Holding]] = []
-        self._grown = index.capacity.grown
+    def __init__(self, scene: _Scene) -> None:
+        self._scene, self._index = scene, scene.index
+        self._undo: list[tuple[str, Holding]] = []
+        self._grown = self._index.capacity.grown
 
     def __enter__(self) -> "_Trial":
         return self
 
     def __exit__(self, *_: object) -> None:
         capacity = self._index.capacity
-        for taken, held in reversed(self._undo):
-            if taken:
-                capacity.give_back(held)
-            else:
+        for job_id, held in reversed(self._undo):
+            if job_id:
                 capacity.take(held)
+                del self._scene.freed[job_id]
+            else:
+                capacity.give_back(held)
+                self._scene.taken.pop()
         capacity.grown = self._grown  # all is as it was
 
     def release(self, job: Job) -> None:
         """Let a job's devices be free."""
         held = self._index.holdings[job.job_id]
         self._index.capacity.give_back(held)
-        self._undo.append((False, held))
+        self._scene.freed[job.job_id] = held
+        self._undo.append((job.job_id, held))
 
     def find(self, job: Job, demand: Demand) -> Spot | None:
         """Return the best place for a job now."""
-        capacity = self._index.capacity
-        available = capacity.available_to(job.job_id)
-        return Finder(demand, capacity, available).best(self._index.ranker)
+        available = self.available(job, demand)
+        return Finder(demand, self._index.capacity, available).best(self._index.ranker)
 
     def find_within(self, job: Job, demand: Demand, units: tuple[int, int]) -> Spot | None:
         """Return the best place for a job now in a run of units."""
         capacity = self._index.capacity
         available = np.zeros_like(capacity.available)
         first, end = units
-        available[first:end] = capacity.available_to(job.job_id)[first:end]
+        available[first:end] = self.available(job, demand)[first:end]
         return Finder(demand, capacity, available).best(self._index.ranker)
+
+    def available(self, job: Job, demand: Demand) -> Ints:
+        """Return what others leave to a job of what is free now."""
+        available = self._index.capacity.available_to(job.job_id)
+        return self._scene.rest(job, demand).of(available, self._scene.freed, self._scene.taken)
 
     def occupy(self, spot: Spot) -> Placement:
         """Let a place be taken, and return it."""
         placement, held = self._index.place(spot)
         self._index.capacity.take(held)
-        self._undo.append((True, held))
+        self._scene.taken.append(held)
+        self._undo.append(("", held))
         return placement
 
     def place(self, spot: Spot) -> Placement:

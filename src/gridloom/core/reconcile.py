@@ -3,22 +3,45 @@
 import heapq
 import math
 from collections.abc import Mapping
+from typing import Final
 
 from gridloom.core import budget, verdict
 from gridloom.core.index import Index
 from gridloom.core.order import in_order
-from gridloom.core.state import Mark, live_tasks, tasks_of
+from gridloom.core.state import Mark, all_ended, live_tasks, tasks_of
 from gridloom.core.turn import LeaseTerms, Turn
 from gridloom.model.action import CloseJob, RenewLease, StopTask
-from gridloom.model.life import HOLDING, OVER, Attempt, Job, JobState, Outcome, Task, TaskState
+from gridloom.model.life import (
+    HOLDING,
+    OVER,
+    Attempt,
+    Job,
+    JobState,
+    Outcome,
+    Placement,
+    Task,
+    TaskState,
+)
 from gridloom.model.quota import Queue
 from gridloom.model.reason import Reason, Why
 
 _NODES_FAULT = frozenset({Why.SUPERVISOR_LOST, Why.LEASE_LAPSED, Why.NODE_LOST, Why.REFUSED})
 """Causes that speak against the node, if job after job ends by them."""
 
+_SLACK_S = 60.0
+"""How long places are kept for a job once all must be gone who were told to leave for it."""
+
 _PLACE_LOST = frozenset({Why.NODE_LOST, Why.LEASE_LAPSED})
 """Causes by which a gang loses a place that may come back."""
+
+# Python 3.11 takes 0.2 us to look a member of an enum up, and these are on everybody's way
+_QUEUED: Final = JobState.QUEUED
+_STARTING: Final = JobState.STARTING
+_STOPPING: Final = JobState.STOPPING
+_AWAITED: Final = TaskState.STARTING
+_HEARD: Final = TaskState.RUNNING
+_ENDED: Final = TaskState.ENDED
+_COMPLETED: Final = Why.COMPLETED
 
 
 def heard(turn: Turn, job: Job, task: Task) -> None:
@@ -30,10 +53,8 @@ def heard(turn: Turn, job: Job, task: Task) -> None:
     if turn.now >= _dead_s(task, turn.terms):
         return
     attempt = job.attempts[-1]
-    task.state = TaskState.RUNNING
-    if job.state is JobState.STARTING and not any(
-        other.state is TaskState.STARTING for other in tasks_of(attempt)
-    ):
+    task.state = _HEARD
+    if job.state is _STARTING and not _is_awaited(attempt):
         turn.index.move(job, JobState.RUNNING)
     if attempt.stop_sent and turn.now >= attempt.grace_until_s:
         return
@@ -47,6 +68,11 @@ def heard(turn: Turn, job: Job, task: Task) -> None:
             lease_until_s=task.lease_until_s,
         )
     )
+
+
+def _is_awaited(attempt: Attempt) -> bool:
+    """Return whether a task has not been heard from yet."""
+    return _AWAITED in [task.state for task in attempt.tasks.values()]
 
 
 def stop(turn: Turn, job: Job, reason: Reason, grace_s: float) -> None:
@@ -69,8 +95,8 @@ def stop(turn: Turn, job: Job, reason: Reason, grace_s: float) -> None:
         )
         for task in live_tasks(attempt)
     )
-    if job.state is not JobState.STOPPING:
-        turn.index.move(job, JobState.STOPPING)
+    if job.state is not _STOPPING:
+        turn.index.move(job, _STOPPING)
 
 
 def end_tasks(turn: Turn, job: Job, outcomes: Mapping[str, Outcome]) -> None:
@@ -81,28 +107,29 @@ def end_tasks(turn: Turn, job: Job, outcomes: Mapping[str, Outcome]) -> None:
     """
     attempt = job.attempts[-1]
     for domain, outcome in outcomes.items():
-        attempt.tasks[domain].state = TaskState.ENDED
+        attempt.tasks[domain].state = _ENDED
         attempt.tasks[domain].outcome = outcome
-    if not live_tasks(attempt):
+    if all_ended(attempt):
         _close_attempt(turn, job)
         return
     for domain, outcome in outcomes.items():
-        if outcome.code is not Why.COMPLETED and not attempt.stop_sent:
+        if outcome.code is not _COMPLETED and not attempt.stop_sent:
             sentence = f"{domain} ended, and the others with it: {outcome.sentence}"
             stop(turn, job, Reason(code=Why.PEER_LOST, sentence=sentence), grace_s=0.0)
 
 
 def close_job(turn: Turn, job: Job, state: JobState, reason: Reason | None) -> None:
     """Let the job enter ``state``, over or queued anew, and say so when it is over."""
-    followers = turn.index.followers(job)
-    turn.index.move(job, state)
+    index = turn.index
+    followers = index.followers(job)
+    index.move(job, state)
     job.wanted, job.wanted_reason, job.reason = "", None, reason
     if state in OVER:
-        turn.index.unreserve(job)
-        turn.index.spare(job, ())
+        index.unreserve(job)
+        index.spare(job, ())
         turn.actions.append(CloseJob(job_id=job.job_id, state=state))
         for follower in followers:
-            if follower.state is JobState.QUEUED and (never := doomed(turn, follower)):
+            if follower.state is _QUEUED and (never := doomed(turn, follower)):
                 close_job(turn, follower, JobState.FAILED, never)
         if turn.terms.forget_over:
             del turn.state.jobs[job.job_id]
@@ -132,7 +159,7 @@ def evict(turn: Turn, job: Job, reason: Reason) -> None:
 
     It keeps its place in the queue and its restarts. One that is stopping anyway is left alone.
     """
-    if job.state not in {JobState.STARTING, JobState.RUNNING}:
+    if job.state not in {_STARTING, JobState.RUNNING}:
         return
     job.wanted, job.wanted_reason = "evict", reason
     job.evictions += 1
@@ -140,10 +167,24 @@ def evict(turn: Turn, job: Job, reason: Reason) -> None:
     stop(turn, job, reason, job.spec.grace_s)
 
 
+def reserve(turn: Turn, job: Job, places: Placement, grace_s: float) -> None:
+    """Keep places for a job until those who were told to leave them must be gone, and a while more.
+
+    Args:
+        turn: Of this step.
+        job: The job.
+        places: Where it will start.
+        grace_s: The longest grace of those who leave.
+    """
+    turn.index.reserve(job, places, turn.now + grace_s + turn.terms.kill_margin_s + _SLACK_S)
+
+
 def fire_timers(turn: Turn) -> None:
     """Do what is due: tasks that were silent for too long, budgets that are spent, waits over."""
     index, due = turn.index, turn.index.due()
     index.next_again_s(turn.now)
+    if not due or due[0][0] > turn.now:
+        return
     looked: dict[str, Job] = {}
     while due and due[0][0] <= turn.now:
         job_id = heapq.heappop(due)[1]
@@ -162,7 +203,7 @@ def fire_timers(turn: Turn) -> None:
 
 def _look_at(turn: Turn, job: Job) -> None:
     """Do what time alone has brought about for one job."""
-    if job.state is JobState.QUEUED and budget.is_spent(job, turn.now):
+    if job.state is _QUEUED and budget.is_spent(job, turn.now):
         close_job(turn, job, JobState.STOPPED, _spent(turn, job))
     elif job.state in HOLDING and _may_spend_out(job) and budget.is_spent(job, turn.now):
         job.wanted, job.wanted_reason = "stop", _spent(turn, job)
@@ -172,12 +213,20 @@ def _look_at(turn: Turn, job: Job) -> None:
     turn.index.requeue(job)
 
 
-def next_timer_s(index: Index, terms: LeaseTerms) -> float | None:
-    """Return when something is due even if nothing happens; nothing when nothing will be."""
+def next_timer_s(index: Index, terms: LeaseTerms, until_s: float = math.inf) -> float | None:
+    """Return when something is due even if nothing happens; nothing when nothing will be.
+
+    Args:
+        index: What the core knows.
+        terms: How long leases last.
+        until_s: Something that is due later need not be told.
+    """
     due, state = index.due(), index.state
     first_s = index.next_again_s(state.now_s)
     while due:
         at_s, job_id = due[0]
+        if at_s > until_s and job_id in index.holdings:
+            break  # no job is looked at before it is due; those that have ended are let go of
         job = state.jobs.get(job_id)
         true_s = _due_s(job, terms, state.now_s) if job is not None else math.inf
         if true_s == at_s:
@@ -186,18 +235,18 @@ def next_timer_s(index: Index, terms: LeaseTerms) -> float | None:
         heapq.heappop(due)
         if true_s < math.inf:
             heapq.heappush(due, (true_s, job_id))
-    return first_s if first_s < math.inf else None
+    return first_s if first_s <= until_s and first_s < math.inf else None
 
 
 def _due_s(job: Job, terms: LeaseTerms, now: float) -> float:
     """Return when the job must be looked at even if nothing happens to it; infinity for never."""
     due_s = job.reserved_until_s if job.reservation is not None else math.inf
-    if job.state is JobState.QUEUED:
+    if job.state is _QUEUED:
         return min(due_s, job.not_before_s) if job.not_before_s > now else due_s
     if job.state in HOLDING:
         for task in job.attempts[-1].tasks.values():
-            if task.state is not TaskState.ENDED:
-                due_s = min(due_s, task.lease_until_s + terms.kill_margin_s)
+            if task.state is not _ENDED and due_s > (dead_s := _dead_s(task, terms)):
+                due_s = dead_s
         if _may_spend_out(job):
             due_s = min(due_s, budget.due_s(job))
     return due_s
@@ -233,8 +282,8 @@ def _spent(turn: Turn, job: Job) -> Reason:
 def _close_attempt(turn: Turn, job: Job) -> None:
     """Account for the attempt whose tasks have all ended, and decide what becomes of the job."""
     attempt = job.attempts[-1]
-    if job.state is not JobState.STOPPING:
-        turn.index.move(job, JobState.STOPPING)
+    if job.state is not _STOPPING:
+        turn.index.move(job, _STOPPING)
     job.run_s, job.cost = budget.used(job, turn.now)
     job.device_s += attempt.placement.option.devices * (turn.now - attempt.started_s)
     attempt.ended_s = turn.now
@@ -253,26 +302,30 @@ def _close_attempt(turn: Turn, job: Job) -> None:
         job.restarts = 0
     wanted = job.wanted_reason
     close_job(turn, job, decided.state, reason)
-    if decided.state is JobState.QUEUED:
+    if decided.state is _QUEUED:
         _hold_places(turn, job, attempt, wanted)
 
 
 def _settle(turn: Turn, job: Job, attempt: Attempt) -> None:
-    queue = turn.index.queues.get(job.spec.queue) or Queue(name=job.spec.queue)
-    turn.state.allowance.settle(queue, f"{job.job_id}/{attempt.number}", turn.now)
+    name, allowance = job.spec.queue, turn.state.allowance
+    if name in allowance.accounts:
+        queue = turn.index.queues.get(name) or Queue(name=name)
+        allowance.settle(queue, f"{job.job_id}/{attempt.number}", turn.now)
 
 
 def _blame(turn: Turn, job: Job, attempt: Attempt) -> None:
     """Count the jobs in a row that failed on a node for no fault of theirs; taint it in the end."""
     state, policy = turn.state, turn.index.policy
     assert attempt.outcome is not None
+    if attempt.outcome.code is _COMPLETED and not state.failures:
+        return  # no task tells of a failure: a cause that tells more would be the attempt's
     tainted = False
     before = set(state.failures)
     for task in tasks_of(attempt):
         domain = task.placement.domain
         assert task.outcome is not None
         if task.outcome.code not in _NODES_FAULT:
-            if attempt.outcome.code is Why.COMPLETED:
+            if attempt.outcome.code is _COMPLETED:
                 state.failures.pop(domain, None)
             continue
         failed = state.failures.setdefault(domain, [])
@@ -302,5 +355,8 @@ def _hold_places(turn: Turn, job: Job, attempt: Attempt, wanted: Reason | None) 
     lost = drained or (wanted is None and attempt.outcome.code in _PLACE_LOST)
     if not lost:
         turn.index.spare(job, ())
-    if lost and hold_s and job.reservation is None:
+    if not lost or not hold_s or job.reservation is not None:
+        return
+    capacity = turn.index.capacity
+    if capacity.is_unkept(capacity.holding(attempt.placement), job.job_id):
         turn.index.reserve(job, attempt.placement, turn.now + hold_s)

@@ -28,13 +28,12 @@ class Spread:
         # Whoever fills a domain of this level or further in fills all of its units
         self._plain = tree.unit_level + 1
         if not bounded or tree.unit_level == tree.node_level:
-            sizes = blocks.sizes
-            self._plain = min(
-                level for level in range(len(sizes)) if sizes[level] == sizes[tree.unit_level]
-            )
+            self._plain = blocks.sizes.index(blocks.sizes[-1])
 
     def over(self, level: int, domain: int, count: int) -> tuple[Ints, Ints]:
         """Return units, ascending, and the devices of each, for ``count`` blocks in a domain."""
+        if level == self._tree.unit_level:
+            return self._unit(domain, count)
         units: list[Ints] = []
         devices: list[Ints] = []
         for part_units, part_devices in self._parts(level, domain, count, sparing=True):
@@ -50,7 +49,7 @@ class Spread:
         tree, blocks = self._tree, self._blocks
         size = blocks.sizes[level]
         if level == tree.unit_level:
-            yield np.array([domain]), np.array([count * size])
+            yield self._unit(domain, count)
             return
         if level >= self._plain and count == int(blocks.counts[level][domain]):
             first, end = tree.span(level, domain)
@@ -63,6 +62,9 @@ class Spread:
         inner = blocks.counts[level + 1][first:end].tolist()
         for child, share in self._pick(level + 1, first, inner, count, sparing=sparing):
             yield from self._parts(level + 1, first + child, share, sparing=False)
+
+    def _unit(self, unit: int, count: int) -> tuple[Ints, Ints]:
+        return self._tree.one(unit), self._tree.one(count * self._blocks.sizes[-1])
 
     def _pick(
         self, level: int, first: int, rooms: list[int], count: int, *, sparing: bool

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 
+import msgspec
 import numpy as np
 
 from gridloom.core.demand import Demand
@@ -12,6 +13,29 @@ from gridloom.core.outlook import run_of
 from gridloom.core.queueing import Block, Pass, booked
 from gridloom.model.life import Job
 from gridloom.model.reason import Why
+
+
+class Seat(msgspec.Struct):
+    """A waiting job in one cycle.
+
+    Attributes:
+        number: Its place in the order.
+        bucket: Where it waits.
+        job: The job.
+        demands: What it could take, as far as its queue may have that now and it is among the
+            first, to whom promises are given.
+        why: What stands in its way.
+        varied: Whether it may run longer in one place than in another.
+        starts: Whether it starts now.
+    """
+
+    number: int
+    bucket: Bucket
+    job: Job
+    demands: tuple[Demand, ...]
+    why: Block
+    varied: bool
+    starts: bool = False
 
 
 def told(index: Index, asked: Mapping[str, Job]) -> Iterator[tuple[Job, Block]]:
@@ -41,6 +65,31 @@ def in_order(index: Index) -> Iterator[tuple[Bucket, Job]]:
     waiting.sort(key=lambda entry: entry[0])
     for _, bucket, job in waiting:
         yield bucket, job
+
+
+def due_s_of(index: Index, seats: Sequence[Seat], due_s: float) -> float:
+    """Return when something is due although nothing happens.
+
+    That is when a promise begins or, if it could not be kept, ends, and when the patience of a job
+    is over that has none.
+
+    Args:
+        index: The grid and what was promised.
+        seats: Who waits.
+        due_s: When something is due anyway: who runs outlives its prediction.
+    """
+    now = index.state.now_s
+    for seat in seats:
+        job = seat.job
+        if job.promised is None:
+            at_s = job.submitted_s + index.policy.patience_s
+        elif job.promised_s > now:
+            at_s = job.promised_s
+        else:
+            at_s = index.promises.promised[job.job_id].run.end_s(job.promised_s)
+        if now < at_s < due_s:
+            due_s = at_s
+    return due_s
 
 
 def allowed_of(limits: Pass, bucket: Bucket, job: Job) -> tuple[tuple[Demand, ...], Block]:

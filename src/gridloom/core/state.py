@@ -1,6 +1,6 @@
 """What the core knows, as one record that can be written down and read back."""
 
-from typing import Literal
+from typing import Final, Literal
 
 import msgspec
 
@@ -8,6 +8,8 @@ from gridloom.core.allowance import Allowance
 from gridloom.model.booking import Booking
 from gridloom.model.inventory import Inventory
 from gridloom.model.life import Attempt, Job, Task, TaskState
+
+_ENDED: Final = TaskState.ENDED  # Python 3.11 takes 0.2 us to look a member of an enum up
 
 
 class Mark(msgspec.Struct, frozen=True, kw_only=True):
@@ -78,6 +80,12 @@ def tasks_of(attempt: Attempt) -> list[Task]:
     return [attempt.tasks[placed.domain] for placed in attempt.placement.tasks]
 
 
+def all_ended(attempt: Attempt) -> bool:
+    """Return whether the attempt has no task any more."""
+    ended = [task.state is _ENDED for task in attempt.tasks.values()]
+    return all(ended)
+
+
 def live_tasks(attempt: Attempt) -> list[Task]:
     """Return the attempt's tasks that have not ended, in rank order."""
-    return [task for task in tasks_of(attempt) if task.state is not TaskState.ENDED]
+    return [task for task in tasks_of(attempt) if task.state is not _ENDED]

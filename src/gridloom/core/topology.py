@@ -33,6 +33,7 @@ class Tree:
         domains: Their names, ``site/node``.
         number: The number of each node, by name.
         node_site: For each node the number of its site.
+        site_names: For each node the name of its site.
         node_level: The level of nodes.
         unit_level: The level of units; the last.
         unit_node: For each unit the number of its node.
@@ -40,6 +41,7 @@ class Tree:
         unit_devices: For each unit how many devices it has.
         first_unit: For each node its first unit; one more at the end.
         starts: For each level and domain its first child of the next level; one more at the end.
+        single: For each level but the last whether each of its domains has exactly one child.
         of_site: For each level and site, its first domain of that level and the first after it.
         island_most: Devices of the largest unit.
         kinds: For each node the number of its kind: nodes of one kind suit the same jobs.
@@ -59,6 +61,7 @@ class Tree:
         )
         self.number = {domain: number for number, domain in enumerate(self.domains)}
         self.node_site = np.array(node_site, dtype=np.int64)
+        self.site_names = tuple(self.sites[site].name for site in node_site)
         sizes = [_islands(node) for node in self.nodes]
         islands = any(len(of_node) > 1 for of_node in sizes)
         self.unit_level = self.node_level + islands
@@ -71,7 +74,10 @@ class Tree:
         self.starts = _starts(paths, self.node_level)
         if islands:
             self.starts.append(self.first_unit)
+        self.single = tuple(len(starts) - 1 == starts[-1] for starts in self.starts)
         self.island_most = int(self.unit_devices.max(initial=0))
+        self._numbers = np.arange(max(len(self.unit_devices), self.island_most + 1))
+        self._numbers.flags.writeable = False
         known: dict[tuple[object, ...], int] = {}
         kinds = [
             known.setdefault(_kind(node, site), len(known))
@@ -138,6 +144,10 @@ class Tree:
     def above_all(self, level: int, units: Ints) -> Ints:
         """Return the domain of ``level`` that holds each of the units."""
         return self._spans[level].searchsorted(units, side="right") - 1
+
+    def one(self, number: int) -> Ints:
+        """Return an array, only to be read, of one number: of a unit, or of devices of a unit."""
+        return self._numbers[number : number + 1]
 
     def host(self, name: str) -> Ints:
         """Return, for each node, how much of a host resource it has."""

@@ -1,7 +1,6 @@
 """One call of the door: what every part of it reads, and where it leaves its intentions."""
 
 import random
-from dataclasses import dataclass, field
 
 import msgspec
 
@@ -24,8 +23,7 @@ class LeaseTerms(msgspec.Struct, frozen=True, kw_only=True):
     forget_over: bool = False
 
 
-@dataclass(frozen=True)
-class Turn:
+class Turn(msgspec.Struct, frozen=True):
     """What one step is given, and the intentions it has come to so far."""
 
     state: State
@@ -33,4 +31,4 @@ class Turn:
     terms: LeaseTerms
     now: float
     rng: random.Random
-    actions: list[AnyAction] = field(default_factory=list)
+    actions: list[AnyAction] = msgspec.field(default_factory=list)

@@ -1,11 +1,11 @@
 """What the end of an attempt means for its job: the cause that is believed, and what follows."""
 
 import random
+from typing import Final
 
 import msgspec
 
 from gridloom.base.units import format_duration
-from gridloom.core.state import tasks_of
 from gridloom.model.life import Attempt, Job, JobState, Outcome
 from gridloom.model.reason import INFRASTRUCTURE, Reason, Why
 
@@ -25,6 +25,7 @@ _TELLING: tuple[frozenset[Why], ...] = (
 """Causes by how much they tell; those of victims come after those of culprits."""
 
 _DOUBLINGS_MAX = 64  # far beyond any sensible back-off, and short of an overflow
+_COMPLETED: Final = Why.COMPLETED  # Python 3.11 takes 0.2 us to look a member of an enum up
 
 
 class Verdict(msgspec.Struct, frozen=True, kw_only=True):
@@ -48,8 +49,10 @@ def cause(attempt: Attempt) -> Outcome:
 
     Among equals the earliest decides, then the lowest rank, then the first domain by name.
     """
-    outcomes = [(task.outcome, task.placement.domain) for task in tasks_of(attempt)]
+    outcomes = [(task.outcome, domain) for domain, task in attempt.tasks.items()]
     told = [(outcome, domain) for outcome, domain in outcomes if outcome is not None]
+    if len(told) == 1:
+        return told[0][0]
     return min(told, key=lambda o: (_telling(o[0].code), o[0].ended_s, o[0].rank, o[1]))[0]
 
 
@@ -57,7 +60,7 @@ def judge(job: Job, why: Outcome) -> Verdict:
     """Return what becomes of ``job`` after an attempt that ended for ``why``."""
     if job.wanted == "cancel":
         return Verdict(state=JobState.CANCELLED, reason=job.wanted_reason)
-    if why.code is Why.COMPLETED:
+    if why.code is _COMPLETED:
         return Verdict(state=JobState.SUCCEEDED, reason=_because(why, why.sentence))
     if job.wanted == "stop":
         return Verdict(state=JobState.STOPPED, reason=job.wanted_reason)

@@ -51,6 +51,12 @@ class Conditions:
         """Return whether the control plane and the node hear each other."""
         return not self.cut or site_of(domain) not in self.cut
 
+    def reachable(self, domains: Iterable[str]) -> list[str]:
+        """Return those of the nodes that the control plane hears."""
+        if not self.cut:
+            return list(domains)
+        return [domain for domain in domains if self.is_reachable(domain)]
+
     def is_up(self, domain: str) -> bool:
         """Return whether the node is there."""
         return domain not in self.down

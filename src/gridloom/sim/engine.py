@@ -71,7 +71,8 @@ class Agenda:
         if at_s != at_s:
             raise BrokenError(f"{call} is due at a time that is not a number")
         self._ticket += 1
-        entry: Entry = [max(at_s, self.now_s), urgency, self._ticket, waited, call, argument]
+        due_s = at_s if at_s > self.now_s else self.now_s
+        entry: Entry = [due_s, urgency, self._ticket, waited, call, argument]
         if at_s >= NEVER_S:
             entry[_CALL] = None
             return entry
@@ -87,7 +88,7 @@ class Agenda:
         self.waiting -= entry[_WAITED]
         self._cancelled += 1
         if self._cancelled > max(_COMPACT_MIN, len(self._heap) // 2):
-            self._heap = [one for one in self._heap if one[_CALL] is not None]
+            self._heap[:] = [one for one in self._heap if one[_CALL] is not None]
             heapq.heapify(self._heap)
             self._cancelled = 0
 
@@ -108,8 +109,9 @@ class Agenda:
         if now_s < self.now_s:
             raise BrokenError(f"time went back from {self.now_s} to {now_s}")
         self.now_s = now_s
-        while self._heap and self._heap[0][_AT] <= now_s:
-            entry = heapq.heappop(self._heap)
+        heap = self._heap
+        while heap and heap[0][_AT] <= now_s:
+            entry = heapq.heappop(heap)
             call, argument = entry[_CALL], entry[_ARGUMENT]
             if call is None:
                 self._cancelled -= 1

@@ -75,9 +75,11 @@ class Floor:
 
     def enter(self, run: Run) -> None:
         """Give the run its devices, and its links when it spans sites."""
-        epoch, counts = run.action.epoch, dict.fromkeys(run.life.sites, 0)
-        for task in run.action.placement.tasks:
-            counts[task.site] += len(task.devices)
+        epoch, counts = run.action.epoch, dict.fromkeys(run.life.sites, run.devices)
+        if len(counts) > 1:
+            counts = dict.fromkeys(counts, 0)
+            for task in run.action.placement.tasks:
+                counts[task.site] += len(task.devices)
         for domain, devices in run.placed.items():
             self._tenants.setdefault(domain, {})[epoch] = run
             if domain in self._off:

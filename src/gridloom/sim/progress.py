@@ -78,7 +78,7 @@ class Progress:
     def wall_until(self, target_s: float, rate: float) -> float:
         """Return the seconds until ``target_s`` of work are done; infinity when never."""
         train_s = self._left(target_s, rate)
-        if not self._stall_s or not self._every_s or math.isinf(train_s):
+        if not self._stall_s or not self._every_s or train_s == math.inf:
             return train_s
         end_s = self._trained(self._passed_s) + train_s
         stalls = max(math.ceil(end_s / self._every_s - _TOUCH) - 1, 0)
@@ -93,6 +93,10 @@ class Progress:
 
     def finish(self, target_s: float, rate: float) -> None:
         """Go on until exactly ``target_s`` of work are done."""
+        if not self._every_s:
+            self.train_s += self._left(target_s, rate)
+            self.done_s = target_s
+            return
         wall_s, train_s = self.wall_until(target_s, rate), self._left(target_s, rate)
         still_s, trained_s = self.still_s, self.train_s
         self.advance(wall_s, rate)

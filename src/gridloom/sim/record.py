@@ -103,7 +103,7 @@ class Tally(Bill):
     __slots__ = ("device_s", "lost_device_s", "overhead_device_s", "running_s", "useful_device_s")
 
     def __init__(self) -> None:
-        super().__init__()
+        self.cost = self.energy_kwh = self.co2_kg = 0.0
         self.running_s = self.device_s = 0.0
         self.useful_device_s = self.lost_device_s = self.overhead_device_s = 0.0
 
@@ -151,8 +151,10 @@ class SimRecord:
     def write(self, number: int, row: JobRow) -> None:
         """Fill, or overwrite, a row."""
         _, *values = msgspec.structs.astuple(row)
+        words = self._words
         for place in _WORDS:
-            values[place] = self._word(values[place])
+            word = words.get(values[place])
+            values[place] = self._new_word(values[place]) if word is None else word
         _ROW.pack_into(self._rows, number * _ROW.size, *values)
 
     def job(self, job_id: str) -> JobRow:
@@ -193,11 +195,9 @@ class SimRecord:
             self.available_device_s += last.available * passed_s
         self._curve.add(point, gauge)
 
-    def _word(self, value: object) -> int:
-        number = self._words.get(value)
-        if number is None:
-            number = self._words[value] = len(self._word_list)
-            self._word_list.append(value)
+    def _new_word(self, value: object) -> int:
+        number = self._words[value] = len(self._word_list)
+        self._word_list.append(value)
         return number
 
     def _row(self, job_id: str, number: int) -> JobRow:

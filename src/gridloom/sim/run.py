@@ -1,6 +1,7 @@
 """What the world knows of one job and of its live attempt."""
 
 from enum import Enum
+from typing import Final
 
 from gridloom.model.action import StartAttempt, StopTask
 from gridloom.model.life import JobState, Outcome
@@ -25,6 +26,12 @@ class Phase(Enum):
     """Its program has ended, or waits to be cancelled; not all of its tasks have said so."""
     DEAD = "dead"
     """It lost a part, so that the rest waits for it in vain."""
+
+
+# Python 3.11 takes 0.2 us to look a member of an enum up, and these are on every attempt's way
+_STARTING: Final = Phase.STARTING
+_TRAINING: Final = Phase.TRAINING
+_QUEUED: Final = JobState.QUEUED
 
 
 class Life:
@@ -72,7 +79,7 @@ class Life:
         self.arrival, self.spec, self.row = arrival, spec, row
         self.fails = 0 < arrival.fail_after_s <= arrival.work_s
         self.target_s = arrival.fail_after_s if self.fails else arrival.work_s
-        self.state = JobState.QUEUED
+        self.state = _QUEUED
         self.kept_s = 0.0
         self.attempts = self.preemptions = 0
         self.first_start_s: float | None = None
@@ -142,7 +149,7 @@ class Run:
         self.live = dict.fromkeys(self.placed)
         self.unheard = list(self.placed)
         self.orders: dict[str, StopTask] = {}
-        self.phase = Phase.STARTING
+        self.phase = _STARTING
         self.base = 1.0
         self.rate = 0.0
         self.started_s = self.since_s = now_s
@@ -167,15 +174,10 @@ class Run:
         """Devices that it holds."""
         return self.life.devices
 
-    @property
-    def running_s(self) -> float:
-        """Seconds that it has held them, as far as they are accounted for."""
-        return self.progress.train_s + (self.progress.still_s + self.overhead_s)
-
     def settle(self, now_s: float) -> None:
         """Account for the seconds that passed."""
         passed_s = now_s - self.since_s
-        if self.phase is Phase.TRAINING and self.rate > 0:
+        if self.phase is _TRAINING and self.rate > 0:
             self.progress.advance(passed_s, self.rate)
         else:
             self.overhead_s += passed_s
@@ -193,10 +195,12 @@ class Run:
     def add_to(self, tally: Tally, now_s: float) -> None:
         """Add what it has used until now, all of its training counting as kept."""
         self.settle(now_s)
-        progress, devices = self.progress, self.devices
-        tally.running_s += self.running_s
-        tally.device_s += devices * self.running_s
-        tally.useful_device_s += devices * progress.train_s
-        tally.overhead_device_s += devices * (progress.still_s + self.overhead_s)
+        train_s, devices = self.progress.train_s, self.life.devices
+        overhead_s = self.progress.still_s + self.overhead_s
+        running_s = train_s + overhead_s
+        tally.running_s += running_s
+        tally.device_s += devices * running_s
+        tally.useful_device_s += devices * train_s
+        tally.overhead_device_s += devices * overhead_s
         for meter, count, reading in self.meters:
             meter.bill(count, reading, now_s, tally)

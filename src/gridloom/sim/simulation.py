@@ -96,7 +96,7 @@ class Simulation:
         self._wishes_left = self._seq = self._steps_here = 0
         self._submitted_s = -NEVER_S
         self._more_arrive = True
-        self._timer_s: float | None = None
+        self._sampled = True
 
     def inject(self, event: AnyEvent, at_s: float) -> None:
         """Hand in a fact at a time, as a user, an operator or a story would.
@@ -129,6 +129,7 @@ class Simulation:
         self._begin()
         while (at_s := self._next_s()) is not None and (until_s is None or at_s <= until_s):
             self._instant(at_s)
+        self._sample()
         if until_s is not None and self._world.open:
             self.now_s = max(self.now_s, until_s)
         self._world.note(self.now_s)
@@ -159,19 +160,35 @@ class Simulation:
         if not (self._world.open or self._more_arrive or self._wishes_left):
             return None
         at_s = self._agenda.next_s()
-        if self._timer_s is None:
-            return at_s if self._agenda.waiting else None
-        return self._timer_s if at_s is None else min(at_s, self._timer_s)
+        if at_s is not None and at_s <= self.now_s:
+            return at_s
+        waited = self._agenda.waiting > 0
+        timer_s = self._timer_s(at_s if waited and at_s is not None else NEVER_S)
+        if timer_s is None:
+            return at_s if waited else None
+        return timer_s if at_s is None or timer_s < at_s else at_s
 
     def _instant(self, at_s: float) -> None:
+        """Let all happen that is due, and take one step for it, if it is news to the scheduler."""
         if at_s > self.now_s:
+            self._sample()
             self._steps_here = 0
-        self.now_s = at_s = max(at_s, self.now_s)
-        self._agenda.run_until(at_s)
-        due = self._timer_s is not None and self._timer_s <= at_s
-        if self._facts or due:
+            self.now_s = at_s
+        self._sampled = False
+        self._agenda.run_until(self.now_s)
+        # without facts: what was taken for dead without a word holds nothing any more
+        if self._facts or self._timer_s(self.now_s) is not None:
             self._step()
-        else:  # what was taken for dead without a word holds nothing any more
+
+    def _timer_s(self, until_s: float) -> float | None:
+        """Return when the scheduler must be called even without facts, if that is by then."""
+        timer_s = self.machine.next_timer_s(until_s)
+        return timer_s if timer_s is not None and timer_s <= until_s and timer_s < NEVER_S else None
+
+    def _sample(self) -> None:
+        """Note how the grid was used once all of an instant had happened."""
+        if not self._sampled:
+            self._sampled = True
             self.record.sample(self._world.point(), self._gauge)
 
     def _step(self) -> None:
@@ -193,23 +210,21 @@ class Simulation:
                     rules=RULES,
                 )
             )
-        self._guard(facts)
-        self._world.act(actions)
-        timer_s = self.machine.next_timer_s()
-        self._timer_s = timer_s if timer_s is not None and timer_s < NEVER_S else None
-        self.record.sample(self._world.point(), self._gauge)
-        if self._watch is not None:
-            self._watch(self)
-
-    def _guard(self, facts: Sequence[AnyEvent]) -> None:
-        """See that steps at one instant come to an end."""
         self._steps_here += 1
         if self._steps_here > self._terms.steps_max:
-            shown = repr(facts[0])[:_SHOWN_LENGTH] if facts else f"the timer for {self._timer_s} s"
-            raise BrokenError(
-                f"{self._steps_here} steps at {self.now_s} s have not come to an end;"
-                f" the last one was for {shown}"
-            )
+            raise self._stuck(facts)
+        self._world.act(actions)
+        if self._watch is not None:
+            self._sample()
+            self._watch(self)
+
+    def _stuck(self, facts: Sequence[AnyEvent]) -> BrokenError:
+        """Return what to say when steps at one instant do not come to an end."""
+        shown = repr(facts[0])[:_SHOWN_LENGTH] if facts else f"the timer for {self.now_s} s"
+        return BrokenError(
+            f"{self._steps_here} steps at {self.now_s} s have not come to an end;"
+            f" the last one was for {shown}"
+        )
 
     # what is handed in
 

@@ -268,3 +268,25 @@ def test_places_with_enough_of_the_host_are_places() -> None:
     some = capacity(node("2", resources={"cpus": 6}))
     option = shape(2, rank_resources=(("cpus", 3),))
     assert some.place_kept(Placement(option=option, tasks=on(0, 1).tasks), {"s": 0.0})
+
+
+def test_what_is_unkept() -> None:
+    ground = Ground(grid(site("a", "4", "4")))
+    capacity = ground.capacity
+    placed = ground.place(shape(6))
+    assert placed is not None
+    wanted = capacity.holding(placed)  # four and two
+    assert capacity.is_unkept(wanted, "j")
+    capacity.open([True, False])
+    assert capacity.is_unkept(wanted, "j")  # whoever may use it now
+    capacity.keep("j", np.array([0, 1]), np.array([4, 4]))
+    assert capacity.is_unkept(wanted, "j")
+    capacity.keep("k", np.array([1]), np.array([3]))
+    assert not capacity.is_unkept(wanted, "j")
+    capacity.keep("k", np.array([1]), np.array([2]))
+    assert capacity.is_unkept(wanted, "j")
+    assert not capacity.is_unkept(wanted, "l")
+    capacity.release("j")
+    capacity.release("k")
+    capacity.take(wanted)
+    assert not capacity.is_unkept(wanted, "j")

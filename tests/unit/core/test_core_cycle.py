@@ -472,3 +472,17 @@ def test_as_many_give_up_what_is_kept_for_them_as_are_needed() -> None:
     yard.goes("x", "y")
     assert yard.asks("higher", 4, priority=2, min_sites=2, max_sites=2) == ["higher"]
     assert (yard.kept("x"), yard.kept("y")) == ("nothing", "nothing")
+
+
+def test_a_gang_keeps_no_places_that_somebody_else_is_to_have() -> None:
+    yard = Yard(site("a", "2", "2", "2"))
+    yard.asks("gang", 4, grace_s=30.0, nodes=("a/n0", "a/n1"))
+    yard.asks("low", 2, nodes=("a/n2",))
+    yard.runs("gang", "low")
+    yard.marks("a/n0", "drain")
+    assert yard.told() == {"gang": Why.DRAINED}
+    yard.asks("high", 2, priority=1)
+    assert yard.told() == {}  # what the gang leaves will do
+    assert yard.kept("high") == "a/n1:2"
+    assert yard.goes("gang") == ["high"]
+    assert yard.kept("gang") == "nothing"

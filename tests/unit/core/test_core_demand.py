@@ -244,43 +244,6 @@ def test_a_host_that_was_made_smaller_takes_nothing_from_its_neighbours() -> Non
 # --- useful
 
 
-@pytest.mark.parametrize(
-    ("ranks", "at", "rooms", "want"),
-    [
-        (8, (1, 1), {"big": 8, "small": 2}, ["big"]),  # the small one is of no use to it
-        (8, (1, 2), {"big": 6, "small": 2}, ["big", "small"]),
-        (8, (1, 2), {"big": 6, "small": 2, "none": 0}, ["big", "small"]),
-        (9, (1, 2), {"big": 6, "small": 2}, []),
-        (1, (1, 3), {"big": 1, "small": 1}, ["big", "small"]),
-    ],
-)
-def test_sites_that_could_take_part(
-    ranks: int, at: tuple[int, int], rooms: dict[str, int], want: list[str]
-) -> None:
-    sites = [site(name, str(count)) for name, count in rooms.items()]
-    some = demand(shape(ranks), *sites, min_sites=at[0], max_sites=at[1])
-    useful = some.useful().tolist()
-    assert [one.name for one, used in zip(some.tree.sites, useful, strict=True) if used] == want
-
-
-def test_a_site_is_useful_as_far_as_the_job_may_use_it() -> None:
-    some = demand(shape(2), site("a", "2", "2 h100", "2"))
-    assert some.useful().tolist() == [True, False, True]
-
-
-def test_a_site_none_of_whose_racks_holds_the_gang_is_useless_if_one_must() -> None:
-    sites = (site("a", "r0/2", "r1/2", levels="rack"), site("b", "r0/2", "r0/2", levels="rack"))
-    assert demand(shape(4), *sites, max_sites=2).useful().all()
-    together = demand(shape(4, groups=(must(4, "rack"),)), *sites, max_sites=2)
-    assert together.useful().tolist() == [False, False, True, True]
-
-
-def test_a_demand_that_nothing_suits_is_of_no_use() -> None:
-    some = demand(shape(1, accelerator="tpu"))
-    assert some.chains == {}
-    assert not some.useful().any()
-
-
 def test_chains_are_equal_when_they_keep_the_same_together() -> None:
     assert Chain(((1, 2),)) == Chain(((1, 2),), 0)
     assert Chain(((1, 2),)) != Chain(((1, 2),), 1)

@@ -21,11 +21,12 @@ from gridloom.model.life import (
     Job,
     JobState,
     Placement,
+    Task,
     TaskPlacement,
 )
 from gridloom.model.policy import Policy
 from gridloom.model.quota import Cohort, Queue
-from gridloom.model.spec import Dependency, Forecast, Option
+from gridloom.model.spec import Budget, Dependency, Forecast, Option
 
 GRID = grid(site("a", "4:2", "2"), site("b", "3"))
 
@@ -178,7 +179,21 @@ def test_an_index_is_built_from_what_the_jobs_hold() -> None:
     assert some.running_at == {0: 1, 5: 1}
     assert waiting(some) == {"": ["z"]}
     assert some.dirty
-    assert {job_id for _, job_id in some.due()} == {"x", "y", "z"}
+    assert {job_id for _, job_id in some.due()} == {"x", "y"}  # nothing is ever due for the other
+
+
+def test_jobs_are_looked_at_when_something_may_be_due_for_them() -> None:
+    paid = Budget(cost_max=1.0)
+    held = running("x", ("a/n0", (0,)), budget=paid)
+    leased = running("y", ("a/n0", (2,)))
+    lapses = {"a/n0": 9.0, "b/n0": 7.0}
+    leased.attempts[0].tasks = {
+        domain: Task(placement=leased.attempts[0].placement.tasks[0], lease_until_s=until_s)
+        for domain, until_s in lapses.items()
+    }
+    backing_off = job("u", not_before_s=3.0)
+    some = index(held, leased, backing_off, job("v", budget=paid), job("w"))
+    assert sorted(some.due()) == [(0.0, "v"), (0.0, "x"), (3.0, "u"), (7.0, "y")]
 
 
 def test_what_the_inventory_says_of_queues_and_policy_is_taken_over() -> None:

@@ -9,7 +9,16 @@ from msgspec.structs import replace
 from tests.unit.core.grids import grid, shape, site, spec
 
 from gridloom.base.errors import BrokenError
-from gridloom.core.laws_evict import Deal, _kept, _lacks, _lacks_quota, _value, deals_of
+from gridloom.core.laws_evict import (
+    Deal,
+    _given_up,
+    _kept,
+    _lacks,
+    _lacks_quota,
+    _value,
+    barred,
+    deals_of,
+)
 from gridloom.core.laws_place import grid_of
 from gridloom.core.laws_step import Laws, StepLaws
 from gridloom.core.machine import Machine
@@ -430,6 +439,20 @@ def test_nobody_leaves_for_who_has_left_for_it() -> None:
     scene.broken("a leaves for b, which left for it at 7", events, actions)
 
 
+def test_who_was_evicted_may_come_back_by_moving_the_other() -> None:
+    scene, events, actions = evicting(Policy(preemption=Preemption(cooldown_s=0.0)))
+    policy_of(order=True)(scene)
+    spec_of("a", priority=1)(scene)
+    scene.see(events, actions)
+    laws = scene.laws._evictions
+    use, values, at_s = laws._fates["a"].pop("b")
+    assert isinstance(values, tuple)
+    assert values[0] is Why.PREEMPTED
+    laws._fates["b"] = {"a": (use, (Why.MOVED, *values[1:]), at_s)}
+    scene.laws._reserved.clear()
+    scene.see(events, actions)
+
+
 def test_a_queue_takes_back_what_it_lent() -> None:
     queues = (
         Queue(name="x", cohort="c", nominal={"cpu": 4}),
@@ -708,3 +731,63 @@ def test_by_share_somebody_of_higher_priority_may_undo_it() -> None:
     inventory = scene.laws.book.inventory
     scene.laws.book.inventory = replace(inventory, policy=Policy(order="share"))
     scene.see(events, actions)
+
+
+def test_what_is_reserved_leads_to_a_start() -> None:
+    scene, _, actions = evicting()
+    state = scene.machine.state
+    booking = Booking(name="p", start_s=1e9, end_s=2e9, nodes=("s/n0",), queues=("",))
+    state.bookings["own"] = booking
+    assert list(barred(state, scene.jobs["b"])) == []
+    state.bookings["p"] = replace(booking, queues=())
+    state.bookings["far"] = replace(booking, nodes=("z",), queues=())
+    found = list(barred(state, scene.jobs["b"]))
+    assert found == ["b would run into booking p on s/n0"]
+    scene.broken("b would run into booking p on s/n0", [], actions)
+    scene.jobs["b"].reservation = None
+    assert list(barred(state, scene.jobs["b"])) == []
+
+
+def test_who_moves_for_another_leads_on_too() -> None:
+    scene, _, actions = evicting()
+    deals, _ = deals_of(scene.laws.book, actions, frozenset())
+    held, _ = deals[0].victims[0]
+    scene.jobs["a"].reservation = scene.jobs["b"].reservation
+    booking = Booking(name="p", start_s=1e9, end_s=2e9, nodes=("s/n0",), queues=("",))
+    scene.machine.state.bookings["p"] = booking
+    scene.machine.state.jobs["a"].spec = replace(scene.jobs["a"].spec, queue="other")
+    deals[0].victims = [(held, Reason(code=Why.MOVED, sentence="room for b"))]
+    found = scene.laws._evictions.observe(
+        scene.machine.state, scene.laws.book, deals, keepers=("a", "b"), before={}
+    )
+    assert "a would run into booking p on s/n0" in list(found)
+
+
+def test_a_start_beyond_the_accelerator_hours() -> None:
+    queues = (Queue(name="x", accelerator_hours=1.0, period_s=1e6), Queue(name="y"))
+    scene = Scene(replace(TWO, queues=queues))
+    scene.does(scene.submit("y", queue="y"))
+    event, start = scene.starts("a", queue="x", forecast=Forecast(duration_s=800.0))
+    holds = scene.machine.state.allowance.accounts["x"].holds
+    holds["a/1"] = replace(holds["a/1"], predicted_s=1000.0)
+    scene.broken("attempt 1 of a is more than queue `x` has accelerator-hours", [event], [start])
+    scene = Scene(replace(TWO, queues=queues))
+    scene.does(scene.submit("a", queue="x", forecast=Forecast(duration_s=900.0)))
+
+
+def test_who_starts_on_what_is_kept_or_promised_may_have_to_leave_it() -> None:
+    scene = Scene()
+    assert scene.laws._stays(scene.machine, Job(job_id="a", spec=spec(), submitted_s=0.0))
+    scene.laws._kept_for = frozenset("a")
+    assert not scene.laws._stays(scene.machine, Job(job_id="a", spec=spec(), submitted_s=0.0))
+    scene = Scene(replace(ONE, policy=Policy(blocked="conservative")))
+    assert not scene.laws._stays(scene.machine, Job(job_id="a", spec=spec(), submitted_s=0.0))
+
+
+def test_what_was_kept_for_who_starts_elsewhere_was_kept() -> None:
+    scene = Scene(TWO)
+    first, second = scene.does(scene.submit("a"), scene.submit("b"))
+    assert isinstance(first, StartAttempt)
+    assert isinstance(second, StartAttempt)
+    before = {"a": second.placement, "b": second.placement, "c": first.placement}
+    assert _given_up(scene.laws.book, before) == {"a": {("s/n1", 0): 4}}

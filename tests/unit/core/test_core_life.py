@@ -54,6 +54,25 @@ def test_every_heartbeat_renews_the_lease_of_its_task_alone() -> None:
     assert bench.machine.next_timer_s() == 110.0
 
 
+def test_timers_that_are_of_no_interest_are_not_told() -> None:
+    bench = Bench()
+    assert bench.machine.next_timer_s(109.9) is None
+    assert bench.machine.next_timer_s(110.0) == 110.0
+    bench.step(*bench.runs(A, B), after=3.0)
+    assert bench.machine.next_timer_s(112.9) is None
+    assert bench.machine.next_timer_s(113.0) == bench.machine.next_timer_s() == 113.0
+
+
+def test_timers_of_jobs_that_have_ended_are_forgotten_whatever_is_of_interest() -> None:
+    bench = Bench()
+    due = bench.machine.index.due()
+    assert bench.machine.next_timer_s(0.0) is None
+    assert due
+    bench.step(*bench.ends(Why.COMPLETED, A, B))
+    assert bench.machine.next_timer_s(0.0) is None
+    assert due == []
+
+
 def test_a_silent_task_is_dead_only_when_its_holder_is_surely_gone() -> None:
     bench = Bench()
     bench.step(*bench.runs(A, B), after=1.0)

@@ -38,6 +38,12 @@ def test_the_order_is_total() -> None:
     assert sorted_by(Policy(), *jobs) == sorted_by(Policy(), *reversed(jobs)) == "a c b d"
 
 
+def test_numbers_in_ids_count_by_size() -> None:
+    names = ["9", "10", "x", "x2y10", "x2y9", "x10", "-3", "\u0665"]  # the last: an Arabic five
+    found = sorted_by(Policy(), *(job(name) for name in names))
+    assert found == "-3 9 \u0665 10 x x2y9 x2y10 x10"
+
+
 def test_jobs_are_told_apart_by_what_they_do() -> None:
     jobs = [job(state.value, state) for state in JobState]
     assert [one.job_id for one in order.queued(jobs)] == ["queued"]

@@ -3,9 +3,11 @@
 from typing import Any
 
 import pytest
-from tests.unit.core.grids import must, node, shape, site
+from tests.unit.core.grids import must, node, shape, site, spec
 from tests.unit.core.yard import START_S, Yard
 
+from gridloom.model.booking import Booking
+from gridloom.model.event import BookingMade, CheckpointSaved, EvictRequested, JobSubmitted
 from gridloom.model.life import JobState
 from gridloom.model.policy import Preemption
 from gridloom.model.quota import Cohort, Queue
@@ -250,3 +252,65 @@ def test_a_gang_gets_no_more_victims_than_leave_the_other_queue_its_share() -> N
     assert yard.told() == {}
     yard.asks("t", 2, queue="small")
     assert len(yard.told()) == 2
+
+
+def test_a_checkpoint_makes_nothing_shorter_than_it_is() -> None:
+    """What was done and saved since the start counts once: 100 s are left, and not 50 s."""
+    yard = Yard(site("a", "4"), order="remaining", preemption=Preemption(order=True))
+    yard.asks("long", 4, 150.0)
+    yard.runs("long")
+    saved = CheckpointSaved(**yard.about("long", "a/n0"), step=1)
+    yard.step(saved, at=50.0)
+    yard.asks("short", 4, 80.0)
+    assert yard.told() == {"long": Why.PREEMPTED}
+
+
+def submitted(
+    job_id: str, priority: int, later_s: float, ranks: int = 4, **more: Any
+) -> JobSubmitted:
+    asked = spec(shape(ranks), priority=priority, **more)
+    return JobSubmitted(job_id=job_id, spec=asked, submitted_s=START_S + later_s)
+
+
+@pytest.mark.parametrize(("later_s", "told"), [(0.5, {"old": Why.PREEMPTED}), (1.0, {}), (1.5, {})])
+def test_an_age_that_makes_up_for_a_priority_takes_its_claim(
+    later_s: float, told: dict[str, Why]
+) -> None:
+    yard = Yard(site("a", "4"), ageing_per_hour=3600.0)  # one priority a second
+    assert yard.step(submitted("old", 0, 0.0)) == ["old"]
+    yard.step(submitted("new", 1, later_s))
+    assert yard.told() == told
+
+
+def test_what_is_kept_for_an_older_job_is_not_taken() -> None:
+    yard = Yard(site("a", "4"), ageing_per_hour=3600.0)
+    yard.step(submitted("low", 0, 0.0, ranks=2))
+    yard.step(submitted("mid", 1, 0.5, preemptible=False))
+    assert yard.kept("mid") == "a/n0:4"  # of which two are free
+    assert yard.step(submitted("high", 2, 5.0, ranks=2)) == []
+    assert yard.goes("low") == ["mid"]
+
+
+def test_what_is_kept_is_given_up_only_to_who_starts() -> None:
+    yard = Yard(site("a", "4"))
+    yard.asks("low", 2, grace_s=5.0)
+    yard.asks("mid", 4, 10.0, priority=1)
+    assert yard.kept("mid") == "a/n0:4"
+    times = START_S + 500.0, START_S + 600.0
+    booking = Booking(name="b", start_s=times[0], end_s=times[1], nodes=("a/n0",))
+    yard.step(BookingMade(booking=booking))
+    assert yard.asks("high", 2, priority=2) == []  # of unknown length: it runs into the booking
+    assert yard.kept("mid") == "a/n0:4"
+    assert yard.asks("short", 1, 20.0, priority=2) == ["short"]
+    assert yard.kept("mid") == "nothing"
+
+
+def test_who_leaves_at_a_wish_may_make_an_eviction_worth_while() -> None:
+    yard = Yard(site("a", "4"))
+    yard.asks("fixed", 2, priority=5, preemptible=False, grace_s=30.0)
+    yard.asks("low", 2, grace_s=30.0)
+    yard.asks("high", 4, priority=1)
+    assert yard.told() == {}
+    yard.step(EvictRequested(job_id="fixed"))
+    assert yard.told() == {"fixed": Why.PREEMPTED, "low": Why.PREEMPTED}
+    assert yard.kept("high") == "a/n0:4"

@@ -116,3 +116,14 @@ def test_what_is_done(more: dict[str, Any], want: float) -> None:
     kept_s = more.get("kept_s", 0.0)
     done_s = progress.done_s(half, attempt(step_s=4.0, **more), 120.0)
     assert done_s == kept_s + (want - kept_s) / 2
+
+
+def test_what_an_attempt_has_still_to_do_does_not_depend_on_what_it_has_saved() -> None:
+    made = job(duration_s=100.0)
+    made.attempts.append(attempt(kept_s=20.0, ready_s=100.0))
+    assert progress.left_s(made, 130.0) == 50.0
+    made.kept_s = 40.0  # a checkpoint, reported 20 s after it was ready
+    assert progress.left_s(made, 130.0) == 50.0
+    assert progress.left_s(made, 200.0) == 0.0
+    made.spec = job().spec
+    assert progress.left_s(made, 130.0) == math.inf

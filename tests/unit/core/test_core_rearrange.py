@@ -446,3 +446,25 @@ def test_for_a_job_whose_lost_places_may_come_back_nobody_moves() -> None:
     yard.step(at=500.0)  # the hold is over: it need not be that node any more
     assert yard.told() == {"two": Why.MOVED}
     assert yard.kept("two") == "a/n2:2"
+
+
+def test_who_begins_to_train_can_change_for_who_waits_already() -> None:
+    yard = elastic(blocked="easy", resize_s_min=0.0, preemption=Preemption(min_run_s=1000.0))
+    yard.asks("e", run_s=1e5, **of(4, 2))
+    yard.asks("waits", 2, priority=1)
+    assert yard.told() == {}  # the other only starts, and cannot save its state
+    yard.runs("e")
+    yard.asks("late", 2)
+    assert yard.told() == {"e": Why.RESIZED}
+    assert yard.kept("waits") == "a/n0:2"
+
+
+def test_nobody_moves_for_a_job_behind_those_that_get_promises() -> None:
+    """It would fit as things are, so others cannot help it."""
+    yard = tidy("4", "4", blocked="conservative", promises_max=1, resize_s_min=1.0)
+    yard.asks("one", 2, 1e6, nodes=("a/n0", "a/n1"))
+    yard.runs("one")
+    yard.step(at=5.0)
+    yard.asks("first", 8, 10.0, preemptible=False)
+    assert yard.asks("behind", run_s=10.0, options=WHOLE) == []
+    assert yard.told() == {}

@@ -15,6 +15,8 @@ from tests.unit.core.bench import (
     renewed,
     stops,
 )
+from tests.unit.core.grids import site
+from tests.unit.core.yard import Yard
 
 from gridloom.base.codec import decode, encode
 from gridloom.core.machine import Machine
@@ -24,6 +26,8 @@ from gridloom.model.event import (
     CancelRequested,
     InventoryChanged,
     JobSubmitted,
+    ResumeRequested,
+    StopRequested,
 )
 from gridloom.model.inventory import Inventory
 from gridloom.model.life import JobState
@@ -246,3 +250,14 @@ def test_without_an_inventory_costs_have_no_currency() -> None:
     reason = state.jobs["x"].wanted_reason
     assert reason is not None
     assert reason.code is Why.BUDGET_SPENT
+
+
+def test_who_is_to_go_on_is_stopped_once_more_when_its_budget_is_spent() -> None:
+    """As the yard sees to it, a machine that was restored in between does so, too."""
+    yard = Yard(site("a", "2"))
+    yard.asks("j", 2, grace_s=1000.0, budget=Budget(run_s_max=10.0))
+    yard.runs("j")
+    yard.step(StopRequested(job_id="j"), at=5.0)
+    yard.step(at=20.0)
+    yard.step(ResumeRequested(job_id="j"), at=21.0)
+    assert yard.job("j").wanted == "stop"

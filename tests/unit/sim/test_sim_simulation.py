@@ -1,6 +1,7 @@
 """The run of a simulation: what it waits for, what stops it, and what it refuses."""
 
 import itertools
+import math
 import random
 from collections.abc import Iterator
 from typing import Any
@@ -142,7 +143,7 @@ def test_timers_are_kept_and_far_ones_are_none() -> None:
     class Timed(FakeScheduler):
         """Wants to be asked at 42 s."""
 
-        def next_timer_s(self) -> float | None:
+        def next_timer_s(self, until_s: float = math.inf) -> float | None:
             return 42.0 if self.times_s[-1] < 42.0 else NEVER_S
 
     played = Played(grid(1), [arrival()], machine=Timed())

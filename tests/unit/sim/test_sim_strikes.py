@@ -1,5 +1,6 @@
 """What faults do, to the second, and what the scheduler is told of them."""
 
+import math
 from typing import Any
 
 import pytest
@@ -386,7 +387,7 @@ class Leasing(FakeScheduler):
                 self.leases[action.job_id, action.domain] = action.lease_until_s
         return actions
 
-    def next_timer_s(self) -> float | None:
+    def next_timer_s(self, until_s: float = math.inf) -> float | None:
         return min((until_s + 4.0 for until_s in self.leases.values()), default=None)
 
 

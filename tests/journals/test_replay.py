@@ -1,9 +1,10 @@
 """Recorded journals of real runs: what was decided then is decided now, in every process.
 
 Both are of two sites of CPU slots on one machine: a job over both, of which a rank is killed, small
-ones behind it, then a stop, a resume and a cancel by the command line. The second, by rules 2, has
-queues, an array, a booking that is dropped, and a site that is drained and restored. A journal by
-rules that have changed since cannot be replayed, and says so.
+ones behind it, then a stop, a resume and a cancel by the command line. The second has queues, an
+array, a booking that is dropped, and a site that is drained and restored; it was recorded by rules
+2, by rules 3 the same was decided, and it is marked as theirs. A journal by rules that have changed
+since cannot be replayed, and says so.
 """
 
 import hashlib

@@ -144,9 +144,17 @@ class Pool:
         job.began_s, job.turn = self.now, self.turns
 
     def _round(self) -> None:
-        """Give everybody who waits a turn."""
+        """Give everybody who waits a turn, but who stands behind one of its like that has no place.
+
+        Alike are those of one queue and size: where nothing is free for the first of them, and
+        nobody goes for it, the others wait with it.
+        """
         self.promise_s, self.slack = math.inf, 0
+        full: set[tuple[int, int]] = set()
         for job in self._line():
+            alike = job.row.queue, job.row.devices
+            if alike in full:
+                continue
             late = self.now + job.left_s > self.promise_s
             if job.row.devices <= self._free() and not (late and job.row.devices > self.slack):
                 self._start(job)
@@ -155,8 +163,11 @@ class Pool:
                 self.going += victims
                 self.kept_for.append(job)
                 self.slack += self._later(victims) - job.row.devices * self._runs_into(job)
-            elif self.rules.easy and self.promise_s == math.inf:
-                self.promise_s, self.slack = self._promise(job)
+            else:
+                if job.row.devices > self._free():
+                    full.add(alike)
+                if self.rules.easy and self.promise_s == math.inf:
+                    self.promise_s, self.slack = self._promise(job)
 
     def _line(self) -> Iterator[Job]:
         """Yield who waits, in order; shares change as jobs start."""

@@ -5,9 +5,9 @@ import random
 import pytest
 from tests.property.core_world import HAPPENS, World, grid_by_chance
 
+from gridloom.core.bucket import Bucket
 from gridloom.core.claims import Claims
 from gridloom.core.demand import Demand
-from gridloom.core.index import Bucket
 from gridloom.core.machine import Machine
 from gridloom.core.queueing import Line
 from gridloom.model.life import Job

@@ -3,6 +3,7 @@
 import bisect
 import copy
 import heapq
+import math
 from collections.abc import Sequence
 
 import msgspec
@@ -10,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gridloom.core import budget, progress
+from gridloom.core.capacity import Holding
 from gridloom.core.demand import Demand
 from gridloom.core.gang import Finder, Spot
 from gridloom.core.index import Index
@@ -36,18 +38,29 @@ class Promise(msgspec.Struct):
 
 
 class Releases:
-    """The devices that running jobs are predicted to give back, in order of time."""
+    """The devices that jobs are predicted to give back, in order of time.
+
+    Those for which places are kept count as running there from when the places are free.
+
+    Attributes:
+        ends: When, and which job.
+        at: What it follows from; another cycle, or another start in this one, has another.
+    """
 
     def __init__(self, index: Index, now: float) -> None:
+        self.at = index.changes, index.charges
         jobs, ends = index.state.jobs, index.ends
         late = bisect.bisect_left(ends, (now, ""))
         overrun = sorted(
             (progress.overrun_end_s(jobs[job_id].attempts[-1], now), job_id)
             for _, job_id in ends[:late]
         )
-        self.ends = list(heapq.merge(overrun, ends[late:])) if late else ends
+        self._kept = _kept_runs(index, now)
+        moved = bool(late or self._kept)
+        self.ends = list(heapq.merge(overrun, ends[late:], sorted(self._kept))) if moved else ends
         self._holdings = index.holdings
         self._open = index.capacity.openings()
+        self._owed = index.capacity.owed()
 
     def __len__(self) -> int:
         return len(self.ends)
@@ -60,11 +73,27 @@ class Releases:
 
     def after(self, available: Ints, count: int) -> Ints:
         """Return what is available once the first ``count`` of them have happened."""
-        held = [self._holdings[job_id] for _, job_id in self.ends[:count]]
+        held = [self._kept.get(end) or self._holdings[end[1]] for end in self.ends[:count]]
         units = np.concatenate([one.units for one in held])
         devices = np.concatenate([one.devices for one in held])
         freed = np.bincount(units, weights=devices, minlength=len(available))
-        return available + freed.astype(np.int64) * self._open
+        return np.maximum(available + (freed.astype(np.int64) - self._owed) * self._open, 0)
+
+
+def _kept_runs(index: Index, now: float) -> dict[tuple[float, str], Holding]:
+    """Return the runs of jobs for which places are kept: when each ends, and what it then has."""
+    jobs, runs = index.state.jobs, {}
+    for job_id in index.capacity.keepers():
+        job = jobs[job_id]
+        if job.reservation is None:  # spare nodes are kept for good
+            continue
+        leaving = (jobs[name].attempts[-1] for name in index.holdings)
+        gone_s = max((one.grace_until_s for one in leaving if one.stop_sent), default=now)
+        run_s = progress.run_s(job, job.reservation.option, job.reservation.step_s)
+        if run_s < math.inf:
+            end = max(gone_s, now) + run_s, job_id
+            runs[end] = index.capacity.holding(job.reservation)
+    return runs
 
 
 def promise(

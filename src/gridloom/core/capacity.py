@@ -250,6 +250,11 @@ class Capacity:
         """Return whether the node takes new work."""
         return bool(self._open[self.tree.first_unit[node]])
 
+    def owed(self) -> Ints:
+        """Return, for each unit, the devices that are kept and still to be freed for that."""
+        owed: Ints = np.maximum(self._kept - self.free, 0)
+        return owed
+
     def if_released(self, job_ids: Iterable[str]) -> Ints:
         """Return what would be available if nothing were kept any more for these jobs."""
         kept = self._kept.copy()

@@ -5,9 +5,10 @@ from collections.abc import Sequence
 from enum import Enum
 
 from gridloom.core import order, progress
+from gridloom.core.bucket import Bucket
 from gridloom.core.demand import Demand
 from gridloom.core.gang import Finder
-from gridloom.core.index import Bucket, Index
+from gridloom.core.index import Index
 from gridloom.core.topology import Ints
 from gridloom.model.life import Job, JobState
 

@@ -16,9 +16,10 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from gridloom.core import budget, holdback
+from gridloom.core.bucket import Bucket
 from gridloom.core.demand import Demand
 from gridloom.core.gang import Finder, Spot, predicted_step_s
-from gridloom.core.index import Bucket, Index
+from gridloom.core.index import Index
 from gridloom.core.outlook import LATE_S, places_of, predicted_end_s, run_of, varied
 from gridloom.core.profile import Bools, Claim, Layout, Part, Profile, Promised, Window
 from gridloom.core.queueing import Block, Pass, booked, comparable

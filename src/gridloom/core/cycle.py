@@ -6,10 +6,11 @@ from collections.abc import Sequence
 import numpy as np
 
 from gridloom.core import budget, calendar, order, preempt, progress, rearrange
+from gridloom.core.bucket import Bucket
 from gridloom.core.capacity import Holding
 from gridloom.core.conservative import Schedule
 from gridloom.core.gang import Finder, Spot, predicted_step_s
-from gridloom.core.index import Bucket, Index
+from gridloom.core.index import Index
 from gridloom.core.queueing import Block, Line, Pass
 from gridloom.core.spoken import Ahead
 from gridloom.core.turn import Turn
@@ -44,7 +45,10 @@ def run(turn: Turn) -> None:
             decided = _take_kept(evicting, ahead, bucket, job, decided)
         if isinstance(decided, Block):
             limit_s = decided.limit_s
-            decided = _make_room(turn, evicting, ahead, bucket, job, decided)
+            room = _make_room(turn, evicting, ahead, bucket, job, decided)
+            if room is not None:
+                ahead.room_made(job, *room)
+                decided = Block(Why.MAKING_ROOM)
             ahead.blocked(bucket, job, decided)
             # room is made for one at a time: the next of its like may have a claim to more
             line.blocked(seen, math.inf if job.reservation is not None else limit_s)
@@ -168,16 +172,20 @@ def _fits(index: Index, bucket: Bucket, released: Sequence[str]) -> bool:
 
 def _make_room(
     turn: Turn, evicting: preempt.Search, ahead: Ahead, bucket: Bucket, job: Job, block: Block
-) -> Block:
-    """Let others shrink, move or go if that lets a job start, and keep for it what they leave."""
+) -> tuple[Sequence[Job], float] | None:
+    """Let others shrink, move or go if that lets a job start, and keep for it what they leave.
+
+    Returns:
+        Who has to go, and when all have left; nothing if no room could be made.
+    """
     if rearrange.make_room(turn, bucket, job, block, ahead):
         evicting.look_again()
-        return Block(Why.MAKING_ROOM)
+        return (), job.reserved_until_s
     found = evicting.victims(bucket, job, block, ahead)
     if found is None:
-        return block
+        return None
     preempt.carry_out(turn, job, found)
-    return Block(Why.MAKING_ROOM)
+    return found.jobs, turn.now + found.grace_s
 
 
 def _start(turn: Turn, job: Job, spot: Spot) -> None:

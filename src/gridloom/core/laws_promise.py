@@ -4,7 +4,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 
 from gridloom.core import order
-from gridloom.core.index import Bucket
+from gridloom.core.bucket import Bucket
 from gridloom.core.machine import Machine
 from gridloom.core.state import State
 from gridloom.model.action import AnyAction, RenewLease, StartAttempt, StopTask

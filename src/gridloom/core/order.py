@@ -63,8 +63,11 @@ def latest_start_margin_s(job: Job) -> float:
 
 
 def in_order(jobs: Iterable[Job]) -> list[Job]:
-    """Return ``jobs`` by priority, highest first, then by submission, then by id."""
-    return sorted(jobs, key=lambda job: (-job.spec.priority, job.submitted_s, job.job_id))
+    """Return ``jobs`` by priority, highest first, then by submission, then by id as in ``key``."""
+    return sorted(
+        jobs,
+        key=lambda job: (-job.spec.priority, job.submitted_s, _natural(job.job_id), job.job_id),
+    )
 
 
 def holding(jobs: Iterable[Job]) -> list[Job]:

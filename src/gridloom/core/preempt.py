@@ -5,11 +5,12 @@ from collections.abc import Iterable, Iterator, Sequence
 import msgspec
 
 from gridloom.core import budget, reconcile
+from gridloom.core.bucket import Bucket
 from gridloom.core.capacity import Holding
 from gridloom.core.claims import Claims
 from gridloom.core.demand import Demand
 from gridloom.core.gang import Finder
-from gridloom.core.index import Bucket, Index
+from gridloom.core.index import Index
 from gridloom.core.queueing import Block
 from gridloom.core.rank import best_step_s
 from gridloom.core.spoken import Ahead, Rest, rest_for

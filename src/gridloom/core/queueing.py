@@ -10,10 +10,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gridloom.core import backfill, budget, holdback, progress
+from gridloom.core.bucket import Bucket
 from gridloom.core.claims import Claims
 from gridloom.core.demand import Demand
 from gridloom.core.gang import Finder, Spot, predicted_step_s
-from gridloom.core.index import Bucket, Index
+from gridloom.core.index import Index
 from gridloom.core.order import Key
 from gridloom.core.rank import best_step_s
 from gridloom.core.shortage import Shortage
@@ -154,6 +155,29 @@ class Pass:
         for promise in self.promises:
             if self.now + run_s > promise.start_s:
                 promise.slack[spot.units] -= spot.devices
+            else:
+                promise.released |= {job.job_id}
+
+    def room_made(self, job: Job, gone: Sequence[Job], start_s: float) -> None:
+        """Take in that places are kept for a job, which starts once others have left them.
+
+        Args:
+            job: The job.
+            gone: Those who were told to go.
+            start_s: When they have left at the latest.
+        """
+        assert job.reservation is not None
+        index, option = self.index, job.reservation.option
+        held = index.capacity.holding(job.reservation)
+        end_s = start_s + progress.run_s(job, option, job.reservation.step_s)
+        for promise in self.promises:
+            for other in gone:
+                if other.job_id not in promise.released:
+                    theirs = index.holdings[other.job_id]
+                    promise.slack[theirs.units] += theirs.devices
+                    promise.released |= {other.job_id}
+            if end_s > promise.start_s:
+                promise.slack[held.units] -= held.devices
 
     def short(self, job: Job, demand: Demand) -> Shortage | None:
         """Return what the job's queue lacks for a shape; nothing if it lacks nothing."""
@@ -255,7 +279,7 @@ class Pass:
             return
         self._guarded = eligible if self._guarded is None else self._guarded | eligible
         self._guards_all = bool(self._guarded.all())
-        if self._releases is None:
+        if self._releases is None or self._releases.at != (self.index.changes, self.index.charges):
             self._releases = backfill.Releases(self.index, self.now)
         promised = backfill.promise(
             self.index,

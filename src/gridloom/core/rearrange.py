@@ -12,10 +12,11 @@ import msgspec
 import numpy as np
 
 from gridloom.core import budget, order, progress, reconcile
+from gridloom.core.bucket import Bucket
 from gridloom.core.capacity import Holding
 from gridloom.core.demand import Demand
 from gridloom.core.gang import Finder, Spot, predicted_step_s
-from gridloom.core.index import Bucket, Index
+from gridloom.core.index import Index
 from gridloom.core.queueing import Block
 from gridloom.core.rank import best_step_s
 from gridloom.core.spoken import Ahead, Rest, rest_for

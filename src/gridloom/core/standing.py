@@ -5,9 +5,10 @@ from collections.abc import Iterator, Mapping, Sequence
 import msgspec
 import numpy as np
 
+from gridloom.core.bucket import Bucket
 from gridloom.core.demand import Demand
 from gridloom.core.gang import Finder, Spot, predicted_step_s
-from gridloom.core.index import Bucket, Index
+from gridloom.core.index import Index
 from gridloom.core.order import Key
 from gridloom.core.outlook import run_of
 from gridloom.core.queueing import Block, Pass, booked

@@ -7,9 +7,10 @@ import pytest
 from tests.unit.core.grids import grid, node, shape, site, spec
 
 from gridloom.base.errors import BrokenError
+from gridloom.core.bucket import Bucket, Shape
 from gridloom.core.dependencies import unmet_dependencies
 from gridloom.core.gang import Finder
-from gridloom.core.index import Bucket, Index, Shape
+from gridloom.core.index import Index
 from gridloom.core.order import key
 from gridloom.core.state import Mark, Signals, State
 from gridloom.core.topology import Tree

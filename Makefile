@@ -66,7 +66,7 @@ test-beds: setup
 	@$(PYTEST) -q -m bed tests/beds
 
 test-long: setup
-	@$(PYTEST) -q --numprocesses 2 --hypothesis-profile long --timeout 3000 tests/property tests/world
+	@$(PYTEST) -q --numprocesses 2 --dist worksteal --hypothesis-profile long --timeout 3000 tests/property tests/world
 
 figures: setup
 	@for figure in bench/overhead.py bench/startup.py bench/planner.py; do echo "$$figure"; $(BIN)/python $$figure; done

@@ -73,7 +73,8 @@ class Evictions:
                 continue
             if job.reservation is before.get(deal.by):
                 yield f"{', '.join(names)} leave for {deal.by}, for which the same was kept before"
-            yield from self._needless(state, book, deal, kept, gone)
+            if not _runs_into_promise(state, job):
+                yield from self._needless(state, book, deal, kept, gone)
             yield from barred(state, job)
             for held, reason in deal.victims:
                 victim = state.jobs[held.job_id]
@@ -224,6 +225,23 @@ def _too_soon(policy: Policy, state: State, victim: Job, reason: Reason) -> Iter
     least_s = policy.preemption.min_run_s if preempted else policy.resize_s_min
     if ran_s < least_s:
         yield f"{victim.job_id} leaves after {ran_s:g} s, and may stay for {least_s:g} s"
+
+
+def _runs_into_promise(state: State, job: Job) -> bool:
+    """Return whether a job will run on when another has been promised a start.
+
+    Then more may have to leave than would make room for it now: it is not told here how much of
+    that the other needs.
+    """
+    if state.inventory is None or state.inventory.policy.blocked != "easy":
+        return False
+    assert job.reservation is not None
+    end_s = job.reserved_until_s + progress.run_s(job, job.reservation.option, 0.0)
+    return any(
+        0 < other.promised_s < end_s
+        for other in state.jobs.values()
+        if other is not job and other.state is JobState.QUEUED
+    )
 
 
 def _by_share(book: Book) -> bool:

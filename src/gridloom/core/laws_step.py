@@ -316,8 +316,8 @@ class StepLaws:
     def _stays(self, machine: Machine, job: Job) -> bool:
         """Return whether a job that starts comes in its turn, so that nobody is before it.
 
-        What is kept for a job, reserved or spare, is its own before anybody is asked in order, and
-        whoever comes before it in the order may have it evicted there at once; a share changes
+        What is kept for a job, reserved or spare, maybe since its last attempt ended in this step,
+        is its own before anybody is asked in order, and whoever comes before it in the order may have it evicted there at once; a share changes
         with each start; what is lent is taken back by whoever comes later; and a promise that is
         due is kept although somebody who comes before may then take the place by right of priority.
         """
@@ -325,7 +325,8 @@ class StepLaws:
             return False
         lent = self.book.ledger.limited(job.spec.queue)
         by_share = machine.index.policy.order == "share"
-        return not (lent or by_share or job.job_id in self._kept_for)
+        just_ended = any(one.ended_s == machine.state.now_s for one in job.attempts[-2:-1])
+        return not (lent or by_share or just_ended or job.job_id in self._kept_for)
 
     # --- who waits
 

@@ -275,6 +275,8 @@ class Pass:
         eligible = bucket.shape.eligible
         if self._guards_all and bucket.shape.possible:
             return
+        if job.reservation is not None:  # it has places of its own
+            return
         if self._guarded is not None and (eligible & self._guarded).any():
             return
         self._guarded = eligible if self._guarded is None else self._guarded | eligible

@@ -317,7 +317,8 @@ class StepLaws:
         """Return whether a job that starts comes in its turn, so that nobody is before it.
 
         What is kept for a job, reserved or spare, maybe since its last attempt ended in this step,
-        is its own before anybody is asked in order, and whoever comes before it in the order may have it evicted there at once; a share changes
+        is its own before anybody is asked in order, and whoever comes before it in the order may
+        have it evicted there at once; a share changes
         with each start; what is lent is taken back by whoever comes later; and a promise that is
         due is kept although somebody who comes before may then take the place by right of priority.
         """

@@ -34,7 +34,6 @@ class Claims:
         self._grounds: dict[str, Ground] = {}
         self._lent: dict[tuple[str, str, str], int] = {}
         self._lent_at = -1
-        self._grace_s: float | None = None
 
     def candidates(self, job: Job, demand: Demand) -> list[Job]:
         """Return whom the policy lets the job evict; on what ground stands in ``_grounds``."""

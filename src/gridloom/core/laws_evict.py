@@ -233,7 +233,7 @@ def _runs_into_promise(state: State, job: Job) -> bool:
     Then more may have to leave than would make room for it now: it is not told here how much of
     that the other needs.
     """
-    if state.inventory is None or state.inventory.policy.blocked != "easy":
+    if state.inventory is None or state.inventory.policy.blocked not in {"easy", "conservative"}:
         return False
     assert job.reservation is not None
     end_s = job.reserved_until_s + progress.run_s(job, job.reservation.option, 0.0)

@@ -48,6 +48,10 @@ class Victims(msgspec.Struct, frozen=True):
 class Search(Claims):
     """Looks for victims in one cycle; whoever is told to stop in it is not looked at again."""
 
+    def __init__(self, index: Index, now: float) -> None:
+        super().__init__(index, now)
+        self._grace_at, self._grace_s = -1, 0.0
+
     def victims(self, bucket: Bucket, job: Job, block: Block, ahead: Ahead) -> Victims | None:
         """Return whom to evict for a job that cannot start; nothing if that would not help.
 
@@ -92,10 +96,12 @@ class Search(Claims):
 
     def _rest(self, job: Job, demand: Demand, ahead: Ahead) -> Rest:
         """Return what others leave to the job, if it starts after the longest grace there is."""
-        if self._grace_s is None:
-            jobs = map(self.index.state.jobs.__getitem__, self.index.holdings)
+        index = self.index
+        if self._grace_at != index.changes:
+            self._grace_at = index.changes
+            jobs = map(index.state.jobs.__getitem__, index.holdings)
             self._grace_s = max((other.spec.grace_s for other in jobs), default=0.0)
-        return rest_for(self.index, ahead, job, demand, start_s=self.now + self._grace_s)
+        return rest_for(index, ahead, job, demand, start_s=self.now + self._grace_s)
 
     def _least(
         self, job: Job, demand: Demand, candidates: Sequence[Job], rest: Rest

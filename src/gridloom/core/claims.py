@@ -210,7 +210,9 @@ class Claims:
         """Return whether, in the state of a trial, another may be evicted besides those released.
 
         Of a borrower only so many that it stays at its own; of a queue with a larger share only so
-        many that its share stays above that of the job's queue.
+        many that its share does not fall below that of the job's queue. Larger it must have been:
+        where the dominant kind is another, neither share changes, and of two equal ones each could
+        have the other's job evicted for ever.
         """
         ledger, option = self.index.ledger, demand.option
         mine, theirs = job.spec.queue, other.spec.queue
@@ -219,13 +221,10 @@ class Claims:
                 return ledger.lends_to(mine, theirs, option.accelerator, option.devices)
             case Ground.ORDER if self.index.policy.order == "share":
                 gone = other.attempts[-1].placement.option
-                share, rival = ledger.rival_shares(
-                    mine,
-                    theirs,
-                    extra={option.accelerator: option.devices},
-                    other_extra={gone.accelerator: -gone.devices},
-                )
-                return share <= rival
+                extra = {option.accelerator: option.devices}
+                less = {gone.accelerator: -gone.devices}
+                share, rival = ledger.rival_shares(mine, theirs, extra=extra, other_extra=less)
+                return share <= rival and share < ledger.rival_shares(mine, theirs, extra=extra)[1]
             case _:
                 return True
 

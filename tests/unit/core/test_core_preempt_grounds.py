@@ -254,6 +254,27 @@ def test_a_gang_gets_no_more_victims_than_leave_the_other_queue_its_share() -> N
     assert len(yard.told()) == 2
 
 
+def test_queues_whose_share_is_of_another_kind_evict_nobody_for_nothing() -> None:
+    """Each has half of the gpus, so that one cpu more or less changes no share."""
+    queues = [Queue(name="one"), Queue(name="two")]
+    yard = pool("4", "2 gpu", queues=queues, order="share", preemption=ORDER)
+    for name in ("one", "two"):
+        yard.asks(f"{name}-gpu", queue=name, options=(shape(1, accelerator="gpu"),))
+    yard.asks("fills", 3, queue="one", preemptible=False)
+    yard.asks("first", 1, queue="one")
+    yard.asks("second", 1, queue="two")
+    assert yard.told() == {"first": Why.PREEMPTED}  # one has all cpus, and two has none
+    yard = pool(
+        "4", "2 gpu", queues=[*queues, Queue(name="three")], order="share", preemption=ORDER
+    )
+    for name in ("one", "two"):
+        yard.asks(f"{name}-gpu", queue=name, options=(shape(1, accelerator="gpu"),))
+    yard.asks("fills", 3, queue="three", preemptible=False)
+    yard.asks("first", 1, queue="one")
+    yard.asks("second", 1, queue="two")
+    assert yard.told() == {}
+
+
 def test_a_checkpoint_makes_nothing_shorter_than_it_is() -> None:
     """What was done and saved since the start counts once: 100 s are left, and not 50 s."""
     yard = Yard(site("a", "4"), order="remaining", preemption=Preemption(order=True))

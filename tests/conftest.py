@@ -6,7 +6,7 @@ from hypothesis import HealthCheck, settings
 _SLOW_MACHINE = [HealthCheck.too_slow]
 
 settings.register_profile(
-    "default", max_examples=60, deadline=None, derandomize=True, suppress_health_check=_SLOW_MACHINE
+    "default", max_examples=40, deadline=None, derandomize=True, suppress_health_check=_SLOW_MACHINE
 )
 settings.register_profile(
     "long",

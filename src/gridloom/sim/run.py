@@ -1,5 +1,6 @@
 """What the world knows of one job and of its live attempt."""
 
+import copy
 from enum import Enum
 from typing import Final
 
@@ -191,6 +192,12 @@ class Run:
         options = self.life.spec.options
         step_s = options[0].step_s if options else 0.0
         return int(work_s / step_s if step_s else work_s)
+
+    def add_so_far_to(self, tally: Tally, now_s: float) -> None:
+        """Do as ``add_to`` to one that goes on: to look at it changes nothing, to the last bit."""
+        seen = copy.copy(self)
+        seen.progress = copy.copy(self.progress)
+        seen.add_to(tally, now_s)
 
     def add_to(self, tally: Tally, now_s: float) -> None:
         """Add what it has used until now, all of its training counting as kept."""

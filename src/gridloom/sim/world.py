@@ -206,7 +206,7 @@ class World:
         tally, arrival = life.tally, life.arrival
         if life.run is not None:
             tally = tally.copy()
-            life.run.add_to(tally, now_s)
+            life.run.add_so_far_to(tally, now_s)
         start_s = math.nan if life.first_start_s is None else life.first_start_s
         end_s = math.nan if life.end_s is None else life.end_s
         started = life.first_start_s is not None

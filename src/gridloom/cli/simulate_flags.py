@@ -65,12 +65,12 @@ class World:
         Parameter(name=("--grid", "-g"), help="Grid file, or openb's list of nodes."),
     ] = None
     accelerators: Annotated[
-        int,
+        int | None,
         Parameter(
             help="In place of a grid: so many devices of each kind the jobs name, in one node.",
             converter=whole_number,
         ),
-    ] = 0
+    ] = None
     faults: Annotated[Path | None, Parameter(help="What goes wrong, as YAML or CSV.")] = None
     signals: Annotated[
         Path | None, Parameter(help="Prices and carbon of sites over time, as CSV.")

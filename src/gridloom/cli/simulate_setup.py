@@ -120,11 +120,11 @@ def read_policies(text: str, inventory: Inventory) -> tuple[Policy, ...]:
 def _unknown(part: str, name: str) -> Problem:
     known = [*POLICIES, *_SWITCHES, "all"]
     near = get_close_matches(part.lower(), known, n=1)
-    hint = f"did you mean `{near[0]}`? " if near else ""
+    start = f"did you mean `{near[0]}`? There" if near else "there"
     of = f" in `{name}`" if part != name else ""
     return Problem(
         f"there is no policy `{part}`{of}",
-        f"{hint}There are {', '.join(POLICIES)} and `all`; joined by `+` with each other or with"
+        f"{start} are {', '.join(POLICIES)} and `all`; joined by `+` with each other or with"
         f" {', '.join(_SWITCHES)}",
         field="--policy",
     )
@@ -138,7 +138,7 @@ def _check(jobs: Jobs, world: World) -> None:
         )
     if world.grid and world.accelerators:
         problems.append(Problem("stands beside --grid", "give one", field="--accelerators"))
-    if not 0 <= world.accelerators <= _ACCELERATORS_MAX:
+    if world.accelerators is not None and not 1 <= world.accelerators <= _ACCELERATORS_MAX:
         message = f"{world.accelerators} devices cannot be"
         right = f"write a number from 1 to {_ACCELERATORS_MAX}"
         problems.append(Problem(message, right, field="--accelerators"))
@@ -153,7 +153,7 @@ def _check(jobs: Jobs, world: World) -> None:
 
 def _made(jobs: Jobs, world: World, grid: Inventory | None, bookings: tuple[Booking, ...]) -> Setup:
     options = _options(jobs, grid)
-    total = _devices(grid) if grid else world.accelerators
+    total = _devices(grid) if grid else world.accelerators or 0
     spec = read_recipe(jobs.workload, options, total, elastic=jobs.elastic)
     if grid is None:
         grid = _one_node(spec.options.accelerators, world.accelerators or spec.devices)

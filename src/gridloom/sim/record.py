@@ -200,6 +200,13 @@ class SimRecord:
         self._word_list.append(value)
         return number
 
+    def device_s(self, now_s: float) -> tuple[float, float]:
+        """Return the device-seconds that were held and that were available, up to a time."""
+        last = self._curve.last
+        passed_s = 0.0 if last is None else max(now_s - last.at_s, 0.0)
+        used, available = (0, 0) if last is None else (last.used, last.available)
+        return self.used_device_s + used * passed_s, self.available_device_s + available * passed_s
+
     def _row(self, job_id: str, number: int) -> JobRow:
         values: list[Any] = list(_ROW.unpack_from(self._rows, number * _ROW.size))
         for place in _WORDS:

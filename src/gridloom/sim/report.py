@@ -176,7 +176,7 @@ def summarise(record: SimRecord, arrivals: Iterable[Arrival], about: Circumstanc
         cancelled=len(states) - succeeded - failed,
         unfinished=whole.jobs - whole.completed - whole.never_ran,
         makespan_s=None if last_s is None else last_s - first_s,
-        utilisation=_ratio(record.used_device_s, record.available_device_s),
+        utilisation=_ratio(*record.device_s(about.now_s)),
         goodput=_ratio(whole.useful_device_s, whole.device_s),
         fragmentation=_over_time(record.curve()),
         fairness=fairness,

@@ -291,6 +291,10 @@ def test_until_ends_it_early(call: Call, log: Path) -> None:
     (told,) = simulated(call, "-w", str(log), "--accelerators", "4", "--until", "10m")
     assert told["simulated_s"] == 600.0
     assert 0 < told["completed"] < told["jobs"] == 16
+    lone = log.with_name("lone.csv")
+    lone.write_text("id,submit,duration,gpus\na,0,1000,1\n")
+    (told,) = simulated(call, "-w", str(lone), "--accelerators", "4", "--until", "10m")
+    assert (told["completed"], told["utilisation"]) == (0, 0.25)  # nothing happens till the end
     page = log.with_name("early.html")
     words = ("-w", str(log), "--accelerators", "4", "--until", "10m", "--report", str(page))
     answer = call("simulate", *words)
@@ -412,6 +416,8 @@ def test_a_bar_shows_on_a_terminal_after_a_while() -> None:
         ("-w log.csv --accelerators 4 -p ,", "--policy: there is no policy"),
         ("-w log.csv --accelerators 4 -g grid.yaml", "--accelerators: stands beside --grid"),
         ("-w log.csv --accelerators -4", "-4 devices cannot be"),
+        ("-w log.csv --accelerators 0", "0 devices cannot be; write a number from 1"),
+        ("-w log.csv --accelerators 4 -p zzzz", "no policy `zzzz`; there are fifo, backfill"),
         ("-w log.csv --limit -1 --accelerators 4", "-1 jobs cannot be"),
         ("-w log.csv --accelerators 4 --noise 9", "--noise: 9 cannot be"),
         ("-w log.csv --accelerators 4 --seeds 0", "--seeds: 0 seeds cannot be"),

@@ -293,8 +293,8 @@ def test_until_ends_it_early(call: Call, log: Path) -> None:
     assert 0 < told["completed"] < told["jobs"] == 16
     lone = log.with_name("lone.csv")
     lone.write_text("id,submit,duration,gpus\na,0,1000,1\n")
-    (told,) = simulated(call, "-w", str(lone), "--accelerators", "4", "--until", "10m")
-    assert (told["completed"], told["utilisation"]) == (0, 0.25)  # nothing happens till the end
+    (alone,) = simulated(call, "-w", str(lone), "--accelerators", "4", "--until", "10m")
+    assert (alone["completed"], alone["utilisation"]) == (0, 0.25)  # nothing happens till the end
     page = log.with_name("early.html")
     words = ("-w", str(log), "--accelerators", "4", "--until", "10m", "--report", str(page))
     answer = call("simulate", *words)

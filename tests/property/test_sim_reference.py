@@ -168,7 +168,7 @@ PoolRow = sim_references.Row
 Rules = sim_references.Rules
 Runs = list[list[tuple[int, int]]]
 
-WORLDS = 60
+WORLDS = 30
 STEPS = (48, 144, 480)
 """Divisible by every size, so that whoever comes to another class does so at a whole second."""
 
@@ -254,7 +254,7 @@ def test_srtf_of_jobs_of_one_device_is_the_textbooks() -> None:
 
     Which of two with the same left goes on is nobody's concern: ends are compared as a set.
     """
-    for seed in range(WORLDS // 3):
+    for seed in range(WORLDS // 2):
         rows = [row._replace(devices=1) for row in world(random.Random(seed), 1, per_device=4)]
         ends = [each[-1][1] for each in runs(rows, Rules("remaining"))]
         assert sorted(ends) == textbook_ends([row[:2] for row in rows])

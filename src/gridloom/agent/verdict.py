@@ -3,6 +3,7 @@
 import re
 import signal
 from collections.abc import Sequence
+from itertools import islice
 
 import msgspec
 
@@ -74,7 +75,7 @@ def verdict(exits: Sequence[RankExit]) -> Outcome:
 def plain(text: str) -> str:
     """Return text without what would colour or move something on a terminal, shortened."""
     shown = " ".join(_ANSI.sub("", text).split())
-    return "".join(c for c in shown if c.isprintable()).strip()[:_WORDS_MAX]
+    return "".join(islice((c for c in shown if c.isprintable()), _WORDS_MAX)).strip()
 
 
 def _code(rank_exit: RankExit) -> Why:

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Mapping
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -10,6 +11,7 @@ from gridloom.base.units import format_duration
 from gridloom.core import progress
 from gridloom.core.allowance import next_period_s
 from gridloom.core.demand import Demand
+from gridloom.core.gang import Finder
 from gridloom.core.index import Index
 from gridloom.core.rank import best_step_s
 from gridloom.core.shortage import Shortage
@@ -61,7 +63,17 @@ def too_dear(job: Job, demand: Demand, prices: Mapping[str, float]) -> list[int]
         for site in demand.chains
         if prices[demand.tree.sites[site].name] * demand.option.devices * hours > left
     ]
-    return dear if len(dear) < len(demand.chains) else []
+    return dear if dear and _fits_beside(demand, tuple(dear)) else []
+
+
+@lru_cache(maxsize=1024)
+def _fits_beside(demand: Demand, dear: tuple[int, ...]) -> bool:
+    """Return whether a shape would fit on an empty grid without some sites."""
+    room = demand.tree.unit_devices.copy()
+    for site in dear:
+        first, end = demand.tree.span(0, site)
+        room[first:end] = 0
+    return Finder(demand, None, room).fits()
 
 
 def dear_units(index: Index, job: Job, demand: Demand) -> NDArray[np.bool_]:

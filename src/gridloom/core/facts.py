@@ -69,7 +69,8 @@ def _inventory(turn: Turn, event: InventoryChanged) -> None:
     turn.index.dirty = True
     if first:
         for job in queued(turn.state.jobs.values()):
-            _admit(turn, job)
+            if job.state is JobState.QUEUED:  # it may have been to follow one that has just failed
+                _admit(turn, job)
 
 
 def _submitted(turn: Turn, event: JobSubmitted) -> None:

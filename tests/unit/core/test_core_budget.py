@@ -46,6 +46,19 @@ def test_a_site_is_too_dear_only_if_another_is_not(cost_max: float, want: list[s
     assert dear(cost_max) == want
 
 
+def test_a_site_that_cannot_hold_it_is_no_other_site() -> None:
+    """Nobody waits for a cheaper site on which the job never fits."""
+    sites = (
+        site("small", "2", price_per_accelerator_hour=1.0),
+        site("dear", "4", price_per_accelerator_hour=10.0),
+    )
+    ground = Ground(grid(*sites))
+    for ranks, want in ((2, [1]), (4, [])):
+        asked = job(2.0 * ranks, 3600.0, shape(ranks))
+        demand = Demand(asked.spec, asked.spec.options[0], ground.tree)
+        assert budget.too_dear(asked, demand, ground.ranker.prices) == want
+
+
 def test_what_is_spent_already_is_not_left() -> None:
     assert dear(21.0, cost=1.0) == []
     assert dear(21.0, cost=2.0) == ["dear"]

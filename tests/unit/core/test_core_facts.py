@@ -1,20 +1,25 @@
 """What facts of the grid and of other jobs change: marks, signals, dependencies, requests."""
 
+import random
 from typing import Literal
 
 import pytest
 from msgspec.structs import replace
-from tests.unit.core.grids import site
+from tests.unit.core.grids import shape, site, spec
 from tests.unit.core.yard import Yard
 
+from gridloom.core.machine import Machine
+from gridloom.model.action import CloseJob
 from gridloom.model.event import (
     CancelRequested,
     EvictRequested,
     InventoryChanged,
+    JobSubmitted,
     ResumeRequested,
     SignalChanged,
     StopRequested,
 )
+from gridloom.model.inventory import Inventory
 from gridloom.model.life import JobState
 from gridloom.model.policy import Preemption, Weights
 from gridloom.model.reason import Why
@@ -291,3 +296,16 @@ def test_who_waits_cannot_be_evicted() -> None:
     yard.step(EvictRequested(job_id="y"))
     assert yard.job("y").evictions == 0
     assert yard.ends("x") == ["y"]
+
+
+def test_who_was_to_follow_a_job_that_the_first_grid_dooms_ends_with_it_once() -> None:
+    machine = Machine()
+    facts = [
+        JobSubmitted(job_id=name, submitted_s=0.0, spec=spec(shape(ranks), after=follows))
+        for name, ranks, follows in (("first", 9, ()), ("second", 1, after("first")))
+    ]
+    machine.step(facts, 0.0, random.Random(0))
+    told = InventoryChanged(inventory=Inventory(sites=(site("a", "2"),)))
+    actions = machine.step([told], 1.0, random.Random(0))
+    assert [one.job_id for one in actions if isinstance(one, CloseJob)] == ["first", "second"]
+    assert machine.state.jobs["second"].state is JobState.FAILED

@@ -7,6 +7,7 @@ from msgspec.structs import replace
 
 from gridloom.core import order, pending, sentences, standing
 from gridloom.core.allowance import Allowance
+from gridloom.core.bucket import Bucket
 from gridloom.core.dependencies import unmet_dependencies
 from gridloom.core.fit import Ground, survey
 from gridloom.core.gang import Spot
@@ -62,6 +63,7 @@ def _walk(index: Index, asked: Mapping[str, Job]) -> Iterator[tuple[Job, Reason 
         bucket, head = seen.bucket, seen.job
         decided = ahead.decide(bucket, head)
         if isinstance(decided, Spot):
+            yield from _passed(index, bucket, asked)
             continue
         before = Ground(ahead.unheld(head), ahead.held_nodes())
         ahead.blocked(bucket, head, decided)
@@ -78,6 +80,18 @@ def _walk(index: Index, asked: Mapping[str, Job]) -> Iterator[tuple[Job, Reason 
                 if told[id(bucket)] is None or job.reservation is not None:
                     told[id(bucket)] = _of_block(index, ahead, job, decided, ground)
                 yield job, told[id(bucket)]
+
+
+def _passed(
+    index: Index, bucket: Bucket, asked: Mapping[str, Job]
+) -> Iterator[tuple[Job, Reason | None]]:
+    """Yield why those wait who could start by now, unless nobody has looked at them yet.
+
+    What was decided after their turn has left them a place.
+    """
+    if not index.dirty:
+        waiting = (job for _, job in bucket.jobs() if job.job_id in asked)
+        yield from ((job, sentences.next_look()) for job in waiting)
 
 
 def never(index: Index, spec: JobSpec) -> Reason | None:

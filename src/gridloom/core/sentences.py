@@ -66,6 +66,12 @@ def no_inventory() -> Reason:
     return Reason(code=Why.TOO_FEW_FREE, sentence="waits until the grid has reported what it has")
 
 
+def next_look() -> Reason:
+    """Return why a job waits that could start by now: others were decided on after it."""
+    sentence = "may start when the scheduler looks again: others were decided on after it"
+    return Reason(code=Why.IN_USE, sentence=sentence)
+
+
 def never_fits(spec: JobSpec, option: Option, looks: Sequence[Look]) -> str:
     """Return the arithmetic of a job that could not run even on the empty grid."""
     groups = option.plan.data

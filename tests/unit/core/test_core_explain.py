@@ -123,6 +123,11 @@ def test_who_would_start_at_the_next_step_has_no_reason_to_wait() -> None:
     index = Index(State(inventory=grid(site("a", "2", "2")), jobs=jobs))
     assert explain.reason(index, jobs["x"]) is None
     assert explain.reasons(index).keys() <= {"z"}
+    index.dirty = False  # it was looked at, and what was decided after x has left it a place
+    told = explain.reasons(index)
+    assert told.keys() == {"x", "y", "z"}
+    assert told["x"] is not None
+    assert told["x"].sentence.startswith("may start when the scheduler looks again")
 
 
 def test_those_of_one_like_are_told_alike_and_the_others_not() -> None:

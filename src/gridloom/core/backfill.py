@@ -8,17 +8,15 @@ from collections.abc import Sequence
 
 import msgspec
 import numpy as np
-from numpy.typing import NDArray
 
 from gridloom.core import budget, progress
 from gridloom.core.capacity import Holding
 from gridloom.core.demand import Demand
 from gridloom.core.gang import Finder, Spot
 from gridloom.core.index import Index
+from gridloom.core.profile import Bools
 from gridloom.core.topology import Ints
 from gridloom.model.life import Job
-
-Bools = NDArray[np.bool_]
 
 
 class Promise(msgspec.Struct):
@@ -82,13 +80,16 @@ class Releases:
 
 def _kept_runs(index: Index, now: float) -> dict[tuple[float, str], Holding]:
     """Return the runs of jobs for which places are kept: when each ends, and what it then has."""
-    jobs, runs = index.state.jobs, {}
+    jobs = index.state.jobs
+    runs: dict[tuple[float, str], Holding] = {}
+    if not index.capacity.keepers():
+        return runs
+    leaving = (jobs[name].attempts[-1] for name in index.holdings)
+    gone_s = max((one.grace_until_s for one in leaving if one.stop_sent), default=now)
     for job_id in index.capacity.keepers():
         job = jobs[job_id]
         if job.reservation is None:  # spare nodes are kept for good
             continue
-        leaving = (jobs[name].attempts[-1] for name in index.holdings)
-        gone_s = max((one.grace_until_s for one in leaving if one.stop_sent), default=now)
         run_s = progress.run_s(job, job.reservation.option, job.reservation.step_s)
         if run_s < math.inf:
             end = max(gone_s, now) + run_s, job_id

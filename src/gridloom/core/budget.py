@@ -1,11 +1,10 @@
 """What a job may still use, when that is spent, and the sentence that says so."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from functools import lru_cache
 
 import numpy as np
-from numpy.typing import NDArray
 
 from gridloom.base.units import format_duration
 from gridloom.core import progress
@@ -13,8 +12,10 @@ from gridloom.core.allowance import next_period_s
 from gridloom.core.demand import Demand
 from gridloom.core.gang import Finder
 from gridloom.core.index import Index
+from gridloom.core.profile import Bools
 from gridloom.core.rank import best_step_s
 from gridloom.core.shortage import Shortage
+from gridloom.core.topology import Tree
 from gridloom.model.life import Job
 from gridloom.model.reason import Reason, Why
 from gridloom.model.spec import Option
@@ -69,20 +70,23 @@ def too_dear(job: Job, demand: Demand, prices: Mapping[str, float]) -> list[int]
 @lru_cache(maxsize=1024)
 def _fits_beside(demand: Demand, dear: tuple[int, ...]) -> bool:
     """Return whether a shape would fit on an empty grid without some sites."""
-    room = demand.tree.unit_devices.copy()
-    for site in dear:
-        first, end = demand.tree.span(0, site)
-        room[first:end] = 0
+    tree = demand.tree
+    room = np.where(units_at(tree, dear), 0, tree.unit_devices)
     return Finder(demand, None, room).fits()
 
 
-def dear_units(index: Index, job: Job, demand: Demand) -> NDArray[np.bool_]:
-    """Return, for each unit, whether its site is too dear for a job of that shape."""
-    units = np.zeros(len(index.tree.unit_devices), np.bool_)
-    for site in too_dear(job, demand, index.ranker.prices):
-        first, end = index.tree.span(0, site)
+def units_at(tree: Tree, sites: Iterable[int]) -> Bools:
+    """Return, for each unit, whether it is at one of the sites, which are told by number."""
+    units = np.zeros(len(tree.unit_devices), np.bool_)
+    for site in sites:
+        first, end = tree.span(0, site)
         units[first:end] = True
     return units
+
+
+def dear_units(index: Index, job: Job, demand: Demand) -> Bools:
+    """Return, for each unit, whether its site is too dear for a job of that shape."""
+    return units_at(index.tree, too_dear(job, demand, index.ranker.prices))
 
 
 def overspent(index: Index, job: Job, option: Option, step_s: float) -> Shortage | None:

@@ -102,9 +102,9 @@ class Ledger:
         """
         if queue not in self._queues:
             return unknown(queue, self._queues, devices)
-        path = self._paths[queue]
         if devices <= self.room(queue, kind):
             return None
+        path = self._paths[queue]
         remedy = None
         if _first_right(path, kind) >= devices:
             write = f"write `reclaim: true` for {path[0].label}, so that it takes back what it lent"

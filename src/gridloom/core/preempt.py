@@ -74,7 +74,7 @@ class Search(Claims):
                 continue
             rest = self._rest(job, demand, ahead)
             seen = *key, rest.key
-            free = not rest.later and not rest.closed.any()
+            free = rest.is_all
             if not free and bucket.barred.get(number) == seen:
                 open_to_all = False
                 continue
@@ -192,7 +192,7 @@ class _Trial:
 
     def __init__(self, search: Search, job: Job, demand: Demand, rest: Rest) -> None:
         self._search, self._job, self._demand, self._rest = search, job, demand, rest
-        self._is_open = not rest.later and not rest.closed.any()
+        self._is_open = rest.is_all
         self._released: dict[str, Job] = {}
         self._grown = search.index.capacity.grown
         self._leaving = search.leaving()

@@ -206,10 +206,7 @@ class Pass:
             return Block(Why.OVER_BUDGET, limit_s=math.inf) if dear else Block(Why.IN_USE)
         available = capacity.available_to(job.job_id)
         if dear:
-            available = available.copy()
-            for site in dear:
-                first, end = demand.tree.span(0, site)
-                available[first:end] = 0
+            available = np.where(budget.units_at(demand.tree, dear), 0, available)
         plain = self._unsuspected(demand, available)
         if plain is None:
             return Block(Why.OVER_BUDGET, limit_s=math.inf) if dear else Block(Why.IN_USE)

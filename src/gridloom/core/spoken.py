@@ -5,18 +5,16 @@ from typing import Protocol
 
 import msgspec
 import numpy as np
-from numpy.typing import NDArray
 
 from gridloom.core import budget, progress
 from gridloom.core.capacity import Holding
 from gridloom.core.demand import Demand
 from gridloom.core.index import Index
+from gridloom.core.profile import Bools
 from gridloom.core.topology import Ints
 from gridloom.model.booking import Booking
 from gridloom.model.life import Job
 from gridloom.model.spec import Option
-
-Bools = NDArray[np.bool_]
 
 
 class Later(msgspec.Struct, frozen=True):
@@ -62,6 +60,11 @@ class Rest(msgspec.Struct, frozen=True):
                 most[held.units] -= held.devices
             left = np.minimum(left, most)
         return np.maximum(left, 0)
+
+    @property
+    def is_all(self) -> bool:
+        """Whether they leave everything."""
+        return not self.later and not self.closed.any()
 
     @property
     def key(self) -> object:

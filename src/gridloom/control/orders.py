@@ -109,6 +109,7 @@ def _rank(
         site=task.site,
         site_ranks=start.placement.site_ranks(),
         node_addresses=tuple(one.address for one in tasks),
+        node_ranks=tuple(len(one.devices) for one in tasks),
         master_address=tasks[0].address,
         master_port=master_port,
         restart_count=start.restart_count,

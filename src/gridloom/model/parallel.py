@@ -29,19 +29,40 @@ Offload = Literal["optimizer", "gradients", "parameters", "activations"]
 """What may live in the memory of the host."""
 
 
-class SiteSync(msgspec.Struct, frozen=True, kw_only=True):
+SyncKind = Literal["every_step", "accumulated", "outer"]
+"""What replica groups at different sites exchange: gradients at every training step, gradients of
+several steps together, or pseudo-gradients in the background."""
+
+Codec = Literal["plain", "blocks", "top_k", "low_rank"]
+"""How what is exchanged is made small: fewer bits of a floating-point number, whole multiples of a
+scale a block, only the largest numbers, or factors of low rank (PowerSGD)."""
+
+
+class SiteSync(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What replica groups at different sites exchange, and how often.
 
     Attributes:
         kind: ``every_step``: gradients, hierarchically, at every training step; ``accumulated``:
             the same, once in ``every`` steps; ``outer``: pseudo-gradients, once in ``every``.
-        every: Training steps from one exchange to the next.
-        bits: Of one number on the way; below 16 it is compressed.
+        every: Training steps from one exchange of a parameter to the next.
+        bits: Of one number on the way; below 32 it is compressed.
+        codec: How; ``plain`` has 32 or 16 bits, ``blocks`` 8 or 4.
+        share: Of the numbers, that ``top_k`` sends.
+        rank: Of the factors that ``low_rank`` sends.
+        fragments: Parts of the parameters, exchanged one after the other; for ``outer``.
+        outer_learning_rate: Of the outer optimiser, SGD with Nesterov's momentum; for ``outer``.
+        outer_momentum: Its momentum.
     """
 
-    kind: Literal["every_step", "accumulated", "outer"] = "every_step"
+    kind: SyncKind = "every_step"
     every: int = 1
     bits: int = 32
+    codec: Codec = "plain"
+    share: float = 0.01
+    rank: int = 4
+    fragments: int = 1
+    outer_learning_rate: float = 0.7
+    outer_momentum: float = 0.9
 
 
 class ParallelPlan(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, cache_hash=True):

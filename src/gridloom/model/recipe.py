@@ -2,6 +2,8 @@
 
 import msgspec
 
+from gridloom.model.transformer import Experts
+
 PYTHON_STDLIB = "python-stdlib"
 """Name of the corpus that every machine has: the source code of Python's standard library."""
 
@@ -21,6 +23,8 @@ class GptShape(msgspec.Struct, frozen=True, kw_only=True):
         vocabulary: Tokens.
         tied_embeddings: The output layer shares the weights of the input embedding.
         rope_base: Base of the rotary frequencies.
+        experts: Mixture of experts in place of the feed-forward layer; ``None`` when dense.
+        router_loss: Weight of the loss that balances experts, beside the cross-entropy.
     """
 
     layers: int
@@ -31,6 +35,8 @@ class GptShape(msgspec.Struct, frozen=True, kw_only=True):
     vocabulary: int = BYTE_VOCABULARY
     tied_embeddings: bool = True
     rope_base: float = 10_000.0
+    experts: Experts | None = None
+    router_loss: float = 0.01
 
 
 class TextData(msgspec.Struct, frozen=True, kw_only=True):

@@ -66,6 +66,7 @@ def as_transformer(shape: GptShape) -> Transformer:
         kv_heads=shape.kv_heads,
         vocabulary=shape.vocabulary,
         tied=shape.tied_embeddings,
+        experts=shape.experts,
     )
 
 

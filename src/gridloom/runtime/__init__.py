@@ -1,1 +1,5 @@
-"""The training process: model, data, mesh, exchange of gradients, checkpoints, and the loop."""
+"""The training runtime: what runs in each rank, and what a training loop of one's own calls."""
+
+from gridloom.runtime.library import init, report, should_stop, sync
+
+__all__ = ["init", "report", "should_stop", "sync"]

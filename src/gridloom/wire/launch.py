@@ -46,6 +46,7 @@ class Rank(msgspec.Struct, frozen=True, kw_only=True):
         site: Name of the site the rank is at.
         site_ranks: Site of every rank by its number of ranks, in rank order: ``(("a", 2), ...)``.
         node_addresses: Address of every node, by node rank.
+        node_ranks: Number of ranks on every node, by node rank; empty if all have as many.
         master_address: Where rank 0 listens.
         master_port: The port it listens on.
         restart_count: How many attempts came before.
@@ -72,6 +73,7 @@ class Rank(msgspec.Struct, frozen=True, kw_only=True):
     run_dir: str
     report_file: str
     grace_s: float
+    node_ranks: tuple[int, ...] = ()
 
     _INTEGERS: ClassVar[dict[str, str]] = {
         "GRIDLOOM_ATTEMPT": "attempt",
@@ -104,6 +106,7 @@ class Rank(msgspec.Struct, frozen=True, kw_only=True):
             "GRIDLOOM_SITES": ",".join(f"{site}:{count}" for site, count in self.site_ranks),
             "GRIDLOOM_NODE_RANK": str(self.node_rank),
             "GRIDLOOM_NODE_ADDRESSES": ",".join(self.node_addresses),
+            "GRIDLOOM_NODE_RANKS": ",".join(map(str, self.node_ranks)),
             "GRIDLOOM_RUN_DIR": self.run_dir,
             "GRIDLOOM_REPORT_FILE": self.report_file,
             "GRIDLOOM_GRACE_S": repr(self.grace_s).removesuffix(".0"),
@@ -113,6 +116,7 @@ class Rank(msgspec.Struct, frozen=True, kw_only=True):
     def from_environment(cls, environment: Mapping[str, str]) -> "Rank":
         """Return who this process is, or raise ``InputError`` naming the variable that is amiss."""
         try:
+            node_ranks = environment["GRIDLOOM_NODE_RANKS"]
             sites = [part.rpartition(":") for part in environment["GRIDLOOM_SITES"].split(",")]
             return cls(
                 **{field: int(environment[name]) for name, field in cls._INTEGERS.items()},
@@ -120,6 +124,7 @@ class Rank(msgspec.Struct, frozen=True, kw_only=True):
                 site=environment["GRIDLOOM_SITE"],
                 site_ranks=tuple((site, int(count)) for site, _, count in sites),
                 node_addresses=tuple(environment["GRIDLOOM_NODE_ADDRESSES"].split(",")),
+                node_ranks=tuple(map(int, filter(None, node_ranks.split(",")))),
                 master_address=environment["MASTER_ADDR"],
                 run_dir=environment["GRIDLOOM_RUN_DIR"],
                 report_file=environment["GRIDLOOM_REPORT_FILE"],

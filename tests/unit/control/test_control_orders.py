@@ -28,6 +28,7 @@ def test_every_rank_knows_where_rank_0_listens_and_where_the_nodes_are() -> None
         for one in order.ranks:
             assert (one.rank.master_address, one.rank.master_port) == ("10.0.0.1", 4001)
             assert one.rank.node_addresses == ("10.0.0.1", "10.0.0.2", "10.1.0.1")
+            assert one.rank.node_ranks == tuple(len(order.ranks) for order in orders)
 
 
 def test_devices_are_those_that_were_placed_and_every_rank_of_a_task_sees_them_all() -> None:

@@ -3,6 +3,7 @@
 import pytest
 
 from gridloom.model.recipe import GptShape
+from gridloom.model.transformer import Experts
 from gridloom.planner.shape import Parameters, kv_width, parameter_count, parameters, step_flops
 
 SMALL = GptShape(layers=4, hidden=192, heads=6, kv_heads=2, ffn=480)
@@ -60,6 +61,18 @@ def test_the_matrices_of_a_gpt2_layer() -> None:
     counted = parameters(shape)
     assert counted.attention + counted.ffn == 12 * 12 * 768**2
     assert counted.total == pytest.approx(124e6, rel=0.01)
+
+
+def test_experts_by_hand() -> None:
+    experts = Experts(count=8, per_token=2, ffn=96, shared_ffn=64, shared_gate=True, dense_layers=1)
+    mixed = GptShape(layers=4, hidden=192, heads=6, kv_heads=2, ffn=480, experts=experts)
+    layer = 3 * 192 * (8 * 96 + 64) + 192 * 8 + 192
+    assert parameters(mixed).ffn == 3 * layer + 3 * 192 * 480
+    idle = 3 * 3 * 192 * 6 * 96  # of three layers, six experts that a token does not see
+    work = step_flops(mixed, tokens=1, sequence_length=1)
+    counted = parameters(mixed)
+    matrices = counted.attention + counted.ffn - idle + 257 * 192
+    assert work == 6 * matrices + 12 * 4 * 192
 
 
 def test_an_output_of_its_own() -> None:

@@ -1,0 +1,109 @@
+"""The gradients of one rank's pieces: when they are sent, their norm over the site, their scale."""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+from torch.distributed.fsdp import FSDPModule
+from torch.distributed.tensor import DTensor
+
+from gridloom.runtime.inside.axes import Axes
+from gridloom.runtime.inside.pieces import Piece
+from gridloom.runtime.inside.replicate import Replicated, sum_together
+from gridloom.runtime.inside.shard import set_phase, set_sync
+
+
+class Gradients:
+    """Sums gradients over the ranks that share a parameter, whatever the layout."""
+
+    def __init__(
+        self, modules: Sequence[nn.Module], pieces: Sequence[Piece], axes: Axes, *, mean: bool
+    ) -> None:
+        """Lay out the buckets of what is not sharded.
+
+        Args:
+            modules: This rank's, sharded already where they are to be.
+            pieces: Of their parameters.
+            axes: The site.
+            mean: Gradients are averaged over the copies, not summed.
+        """
+        self._modules, self._pieces, self._axes = modules, pieces, axes
+        self._replicated = []
+        for kind, axis in (("dense", axes.replicate), ("expert", axes.expert_data)):
+            plain = [
+                piece.parameter
+                for piece in pieces
+                if piece.kind == kind and not isinstance(piece.parameter, DTensor)
+            ]
+            if plain:
+                divide = float(axis.size) if mean else 1.0
+                self._replicated.append(Replicated(plain, axis, divide=divide))
+
+    def expect(self, *, last: bool, passes: int = 1) -> None:
+        """Say whether the coming backward passes complete the step, and how many there are."""
+        for module in self._modules:
+            set_phase(module, self._axes.plan.zero, last=last)
+        for replicated in self._replicated:
+            replicated.sync, replicated.passes = last, passes
+
+    def rest(self) -> None:
+        """Give gathered weights up after a forward pass that no backward follows.
+
+        The next forward would else read them as they were before the weights moved.
+        """
+        for module in self._modules:
+            for part in module.modules():
+                if isinstance(part, FSDPModule):
+                    part.reshard()
+
+    @contextmanager
+    def unsent(self) -> Iterator[None]:
+        """Let gradients only add up on this rank for a while."""
+        self._set_sync(sync=False)
+        try:
+            yield
+        finally:
+            self._set_sync(sync=True)
+
+    def finish(self) -> None:
+        """Complete the sums after the last backward pass of a step."""
+        for replicated in self._replicated:
+            replicated.finish()
+        addends = [g for p in self._pieces if p.addend and (g := p.gradient) is not None]
+        sum_together(addends, self._axes.tensor)
+        ends = [g for p in self._pieces if "ends" in p.copies and (g := p.gradient) is not None]
+        sum_together(ends, self._axes.ends)
+
+    def norm(self) -> float:
+        """Return the norm over all ranks of the site; every number counts once."""
+        owned = [g for p in self._pieces if p.owner and (g := p.gradient) is not None]
+        total = torch.zeros((), device=self._axes.device)
+        if owned:
+            norms = torch.stack(torch._foreach_norm(owned, 2, dtype=torch.float32))
+            total += norms.square().sum().to(self._axes.device)
+        if self._axes.world > 1:
+            dist.all_reduce(total)
+        return float(total.sqrt())
+
+    def scale(self, factor: float) -> None:
+        """Multiply all gradients by ``factor``."""
+        torch._foreach_mul_(self.present(), factor)
+
+    def present(self) -> list[Tensor]:
+        """Return this rank's boxes of the gradients that are there."""
+        return [g for p in self._pieces if (g := p.gradient) is not None]
+
+    def zero(self) -> None:
+        """Begin anew."""
+        for piece in self._pieces:
+            piece.parameter.grad = None
+        for replicated in self._replicated:
+            replicated.zero()
+
+    def _set_sync(self, *, sync: bool) -> None:
+        for module in self._modules:
+            set_sync(module, sync=sync)
+        for replicated in self._replicated:
+            replicated.sync = sync

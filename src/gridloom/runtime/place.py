@@ -1,0 +1,136 @@
+"""Where one training process stands: its site, its ranks, and who its counterparts elsewhere are.
+
+A site is a world of its own; a rank speaks to the ranks with the same number at other sites (its
+*lane*). Read from the launch contract, from torchrun's variables, or from nothing at all.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from gridloom.base.errors import InputError, Problem
+from gridloom.wire.launch import Rank
+
+Address = tuple[str, int]
+
+ALONE = "here"
+"""Name of the site when nobody has given one."""
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a process stands.
+
+    Attributes:
+        job_id: The job; empty outside of gridloom.
+        site: Its site.
+        sites: All sites, in the order of the job.
+        rank: Number among the ranks of the site.
+        size: Ranks of the site.
+        local_rank: Number among the ranks of the node.
+        address: Of this rank's node; empty if unknown.
+        store: Where the first rank of the site serves the store of its process group.
+        lanes: Where the counterpart at each site listens, this rank's own place too.
+        report_file: Where report lines go; empty for nowhere.
+        run_dir: The job's run directory; empty outside of gridloom.
+    """
+
+    job_id: str
+    site: str
+    sites: tuple[str, ...]
+    rank: int
+    size: int
+    local_rank: int
+    address: str
+    store: Address
+    lanes: Mapping[str, Address]
+    report_file: str = ""
+    run_dir: str = ""
+
+    @property
+    def number(self) -> int:
+        """Number of this rank's site, from 0."""
+        return self.sites.index(self.site)
+
+    @property
+    def is_first(self) -> bool:
+        """Whether this is the first rank of its site."""
+        return self.rank == 0
+
+
+def place_in(environment: Mapping[str, str]) -> Place:
+    """Return where the environment's process stands.
+
+    Raises:
+        InputError: A variable is missing or malformed, or the sites cannot be joined.
+    """
+    if "GRIDLOOM_JOB_ID" in environment:
+        return _contracted(Rank.from_environment(environment))
+    try:
+        rank, size = int(environment.get("RANK", "0")), int(environment.get("WORLD_SIZE", "1"))
+        local_rank = int(environment.get("LOCAL_RANK", "0"))
+        store = (environment.get("MASTER_ADDR", ""), int(environment.get("MASTER_PORT", "0")))
+    except ValueError as bad:
+        raise InputError(f"a variable of torchrun is malformed: {bad}") from bad
+    return Place(
+        job_id="",
+        site=ALONE,
+        sites=(ALONE,),
+        rank=rank,
+        size=size,
+        local_rank=local_rank,
+        address="",
+        store=store,
+        lanes={},
+    )
+
+
+def _contracted(rank: Rank) -> Place:
+    sites = tuple(name for name, _ in rank.site_ranks)
+    sizes = dict(rank.site_ranks)
+    firsts: dict[str, int] = {}
+    start = 0
+    for name, count in rank.site_ranks:
+        firsts[name] = start
+        start += count
+    number = rank.rank - firsts[rank.site]
+    if len(set(sizes.values())) > 1:
+        _refuse_uneven(sizes)
+    nodes = _node_of_each_rank(rank)
+    first = firsts[rank.site]
+    return Place(
+        job_id=rank.job_id,
+        site=rank.site,
+        sites=sites,
+        rank=number,
+        size=sizes[rank.site],
+        local_rank=rank.local_rank,
+        address=rank.node_addresses[rank.node_rank],
+        # a port for each site's store, then one for each rank: several sites may share a node
+        store=(rank.node_addresses[nodes[first]], rank.master_port + sites.index(rank.site)),
+        lanes={
+            name: (
+                rank.node_addresses[nodes[firsts[name] + number]],
+                rank.master_port + len(sites) + firsts[name] + number,
+            )
+            for name in sites
+        },
+        report_file=rank.report_file,
+        run_dir=rank.run_dir,
+    )
+
+
+def _refuse_uneven(sizes: Mapping[str, int]) -> None:
+    told = ", ".join(f"{name} {count}" for name, count in sizes.items())
+    problem = Problem(
+        f"the sites have different numbers of ranks: {told}",
+        remedy="give every site as many; ranks with the same number at each exchange their part",
+        field="resources.accelerators",
+    )
+    raise InputError([problem])
+
+
+def _node_of_each_rank(rank: Rank) -> list[int]:
+    """Return the node of every rank of the job, by its number."""
+    if rank.node_ranks:
+        return [node for node, count in enumerate(rank.node_ranks) for _ in range(count)]
+    return [number // rank.local_world_size for number in range(rank.world_size)]

@@ -1,0 +1,1 @@
+"""What travels between sites: the transport, the rounds, the outer step."""

@@ -1,0 +1,161 @@
+"""Sites that average their gradients before an update, whole or compressed.
+
+An update waits for the sites that are in contact, and for no others: a site that cannot be heard,
+or does not answer within the rounds' patience, is left out of it. A site without a quorum goes on
+with its own gradients, and takes the others' state over when they are back.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from torch import Tensor
+
+from gridloom.runtime.wan.fragments import Fragments
+from gridloom.runtime.wan.history import Buffer, Given
+from gridloom.runtime.wan.meeting import await_done, join
+from gridloom.runtime.wan.outer import average
+from gridloom.runtime.wan.peers import LOOK_S, Peers
+from gridloom.runtime.wan.rounds import Adopted, Outcome
+from gridloom.runtime.wan.state import (
+    InnerState,
+    as_buffer,
+    as_payload,
+    pack_state,
+    unpack_state,
+)
+
+
+class Encoder(Protocol):
+    """Turns one gradient after the other into payloads, and makes good what they lose."""
+
+    def encode(self, values: Tensor) -> Tensor:
+        """Return the payload, uint8, of fp32 ``values`` ``[n]``."""
+        ...
+
+    def take_back(self, payload: Tensor) -> None:
+        """Count a payload that was not used as lost."""
+        ...
+
+    def decode(self, payload: Tensor, numbers: int) -> Tensor:
+        """Return fp32 ``[numbers]`` from a payload of any site."""
+        ...
+
+
+@dataclass(frozen=True)
+class Trained:
+    """What the sites keep equal.
+
+    Attributes:
+        weights: The weights, in one fragment.
+        gradients: Theirs, means over this site's tokens, in one fragment.
+        inner: What a newcomer is given beside the weights.
+        update: Changes the weights by the gradients.
+    """
+
+    weights: Fragments
+    gradients: Fragments
+    inner: InnerState
+    update: Callable[[], None]
+
+
+class GradientSync:
+    """Averages the gradients of one rank with those of its peers at other sites."""
+
+    def __init__(self, trained: Trained, encoders: tuple[Encoder, Encoder], peers: Peers) -> None:
+        """Begin with weights that are equal at all sites.
+
+        Args:
+            trained: The model.
+            encoders: For this site's gradients, and for averages of more than two sites.
+            peers: The other sites; their rounds must ``combine`` by this object's ``combine``.
+        """
+        self._trained, self._peers = trained, peers
+        self._encoder, self._average_encoder = encoders
+        self._numbers = trained.weights.numbers(0)
+
+    def exchange(self, tokens: float) -> bool:
+        """Make the update of one training step from all sites' gradients.
+
+        The update is made once for every round that has ended since the last call (usually one),
+        with the gradients overwritten by the mean over the sites, by weight; or once with this
+        site's own, if it has to go on alone.
+
+        Args:
+            tokens: Behind this site's gradients.
+
+        Returns:
+            Whether they are in what the sites agree on.
+        """
+        rounds = self._peers.rounds
+        self._peers.pump()
+        payload: Tensor | None = None
+        if not rounds.settled and rounds.leader() and not rounds.is_behind():
+            payload = self._encoder.encode(self._trained.gradients.read(0))
+            rounds.offer(tokens, as_buffer(payload), self._peers.now_s())
+            self._await_end()
+        alone = not rounds.settled
+        shared = self._take_in()
+        if payload is not None and not shared:
+            self._encoder.take_back(payload)
+        if alone:
+            rounds.diverge()
+            self._trained.update()
+        self._serve()
+        return shared
+
+    def join(self, patience_s: float) -> list[str]:
+        """As ``meeting.join``."""
+        return join(self._peers, self._follow, patience_s)
+
+    def finish(self, patience_s: float) -> None:
+        """Follow those who still train after the last update here, and leave."""
+        await_done(self._peers, self._follow, patience_s)
+        self._peers.close(patience_s)
+
+    def combine(self, given: Sequence[Given]) -> Buffer:
+        """Return one payload for the next round's result, out of several."""
+        return as_buffer(self._average_encoder.encode(self._mean(given)))
+
+    def _mean(self, given: Sequence[Given]) -> Tensor:
+        decode = self._encoder.decode
+        return average([(g.weight, decode(as_payload(g.payload), self._numbers)) for g in given])
+
+    def _await_end(self) -> None:
+        """Wait for the end of the round, as long as somebody leads it and answers."""
+        rounds = self._peers.rounds
+        deadline_s = self._peers.now_s() + 2 * rounds.patience_s
+        while not rounds.settled and rounds.leader() and self._peers.now_s() < deadline_s:
+            self._serve()
+            self._peers.pump(LOOK_S)
+
+    def _follow(self) -> None:
+        """Keep up with the others without taking part."""
+        self._take_in()
+        self._serve()
+
+    def _take_in(self) -> bool:
+        """Make the updates of rounds that have ended; return whether the last has an own part."""
+        settled, shared = self._peers.rounds.settled, False
+        for what in settled:
+            match what:
+                case Outcome():
+                    self._trained.gradients.write(0, self._mean(what.parts))
+                    self._trained.update()
+                    shared = what.included
+                case Adopted():
+                    self._adopt(what)
+                    shared = False
+        settled.clear()
+        return shared
+
+    def _adopt(self, adopted: Adopted) -> None:
+        state = unpack_state(adopted.body, self._trained.inner)
+        self._trained.weights.write(0, state["weights"])
+
+    def _serve(self) -> None:
+        """Give a whole state to those who lack it."""
+        for peer in self._peers.rounds.wants_state():
+            own = {"weights": self._trained.weights.read(0)}
+            self._peers.rounds.give_state(peer, (pack_state(own, self._trained.inner),))
+            self._peers.pump()

@@ -1,0 +1,37 @@
+"""Waiting for the other sites at the start and at the end of a training; nowhere else."""
+
+from collections.abc import Callable
+
+from gridloom.runtime.wan.peers import LOOK_S, Peers
+
+def join(peers: Peers, take_in: Callable[[], None], patience_s: float) -> list[str]:
+    """Meet the others before the first training step; return the sites in contact.
+
+    Waits until all are there and this site has what they have, for ``patience_s`` at most.
+
+    Args:
+        peers: The other sites.
+        take_in: Takes in what they sent.
+        patience_s: How long.
+    """
+    deadline_s = peers.now_s() + patience_s
+    while not peers.rounds.is_level() and peers.now_s() < deadline_s:
+        peers.pump(LOOK_S)
+        take_in()
+    return peers.rounds.present()
+
+
+def await_done(peers: Peers, turn: Callable[[], None], patience_s: float) -> None:
+    """Wait until all sites in contact have trained all that they were to.
+
+    Args:
+        peers: The other sites.
+        turn: Takes part in what those who still train ask for.
+        patience_s: How long at most.
+    """
+    peers.rounds.finish()
+    deadline_s = peers.now_s() + patience_s
+    while not peers.rounds.all_done() and peers.now_s() < deadline_s:
+        peers.pump(LOOK_S)
+        turn()
+    turn()  # what came with the last word

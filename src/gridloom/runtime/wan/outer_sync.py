@@ -1,0 +1,212 @@
+"""Sites that train by themselves and become one model in the background, fragment by fragment.
+
+Every so many training steps a site offers the next fragment; the result is taken in when the next
+but one is due, so that it may travel as long as that without anybody waiting. If it takes longer,
+the next offer is made later: the interval follows what the link can carry.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from gridloom.runtime.wan.fragments import Fragments
+from gridloom.runtime.wan.history import Buffer, Given
+from gridloom.runtime.wan.meeting import await_done, join
+from gridloom.runtime.wan.outer import Fragment, average
+from gridloom.runtime.wan.peers import LOOK_S, Peers
+from gridloom.runtime.wan.rounds import Adopted, Outcome
+from gridloom.runtime.wan.state import (
+    InnerState,
+    as_buffer,
+    as_payload,
+    pack_state,
+    unpack_state,
+)
+
+_FOLLOW_SHARE = 0.2
+"""A round that another site opened is joined early after this share of the usual interval. Sites
+of equal speed stay below it, and so offer after equal numbers of steps, run after run."""
+
+
+@dataclass(frozen=True)
+class OuterRound:
+    """What one round did, for the metrics.
+
+    Attributes:
+        round: Its number, from 1.
+        fragment: Which part of the parameters.
+        sites: Whose offers were averaged.
+        norm: Of the averaged pseudo-gradient.
+        cosine: Between the pseudo-gradients of two sites; ``None`` if they did not come apart.
+        stale_steps: Training steps from this site's offer to the result taken in.
+    """
+
+    round: int
+    fragment: int
+    sites: tuple[str, ...]
+    norm: float
+    cosine: float | None
+    stale_steps: int
+
+
+class OuterSync:
+    """Keeps the weights of one rank in step with those of its peers at other sites.
+
+    Attributes:
+        done: Rounds taken in since the caller last took them.
+    """
+
+    def __init__(
+        self,
+        fragments: Fragments,
+        agreed: Sequence[Fragment],
+        inner: InnerState,
+        peers: Peers,
+        interval_steps: int,
+    ) -> None:
+        """Begin with weights that are equal at all sites.
+
+        Args:
+            fragments: The weights.
+            agreed: What the sites agree on, for each fragment.
+            inner: What a newcomer is given beside the weights.
+            peers: The other sites; their rounds must ``combine`` by this object's ``combine``.
+            interval_steps: Training steps from an offer of a fragment to the next of the same.
+        """
+        self.done: list[OuterRound] = []
+        self._fragments, self._agreed, self._inner, self._peers = fragments, agreed, inner, peers
+        self._slot_steps = max(1, round(interval_steps / len(agreed)))
+        self._steps_since = self._stale_steps = 0
+        self._offered_s = peers.now_s()
+        self._slot_s = float("inf")
+
+    def after_step(self, tokens: float) -> None:
+        """Do what is due after a training step on so many tokens; never waits."""
+        for fragment in self._agreed:
+            fragment.unshared += tokens
+        self._steps_since += 1
+        self._stale_steps += 1
+        self._peers.pump()
+        self._turn(due=self._is_due())
+
+    def join(self, patience_s: float) -> list[str]:
+        """As ``meeting.join``."""
+        return join(self._peers, self._take_in, patience_s)
+
+    def finish(self, patience_s: float) -> None:
+        """Bring all sites to one model after the last training step, and leave.
+
+        Waits for sites that still train, and for each of the last rounds, ``patience_s`` at most.
+        """
+        rounds = self._peers.rounds
+        await_done(self._peers, self._follow, patience_s)
+        last = rounds.last_done() + len(self._agreed)
+        deadline_s = self._peers.now_s() + patience_s
+        while rounds.version < last and rounds.leader() and self._peers.now_s() < deadline_s:
+            version = rounds.version
+            self._turn(due=True)
+            self._peers.pump(LOOK_S)
+            if rounds.version > version:
+                deadline_s = self._peers.now_s() + patience_s
+        self._take_in()
+        self._peers.close(patience_s)
+
+    def combine(self, given: Sequence[Given]) -> Buffer:
+        """Return one payload for the next round's result, out of several."""
+        fragment = self._agreed[self._peers.rounds.version % len(self._agreed)]
+        payload = fragment.combine([(part.weight, as_payload(part.payload)) for part in given])
+        return as_buffer(payload)
+
+    def _is_due(self) -> bool:
+        if self._steps_since >= self._slot_steps:
+            return True
+        opened_s = self._peers.rounds.due_since_s()
+        return opened_s is not None and (
+            self._peers.now_s() - opened_s >= _FOLLOW_SHARE * self._slot_s
+        )
+
+    def _turn(self, *, due: bool) -> None:
+        """Take results in, offer, and serve newcomers, as far as each is due."""
+        rounds = self._peers.rounds
+        if rounds.settled and (due or not _is_usual(rounds.settled[0])):
+            self._take_in()
+        if due and not rounds.is_offered() and rounds.leader() and not rounds.is_behind():
+            self._offer()
+            self._peers.pump()
+        self._serve()
+
+    def _follow(self) -> None:
+        """Take part in what others ask for, and in nothing else."""
+        self._turn(due=self._peers.rounds.due_since_s() is not None)
+
+    def _offer(self) -> None:
+        now_s = self._peers.now_s()
+        self._slot_s, self._offered_s = now_s - self._offered_s, now_s
+        self._steps_since = self._stale_steps = 0
+        number = self._peers.rounds.version % len(self._agreed)
+        fragment = self._agreed[number]
+        payload = fragment.offer(self._fragments.read(number))
+        self._peers.rounds.offer(fragment.unshared, as_buffer(payload), now_s)
+
+    def _take_in(self) -> None:
+        settled = self._peers.rounds.settled
+        for what in settled:
+            match what:
+                case Outcome():
+                    self._apply(what)
+                case Adopted():
+                    self._adopt(what)
+        settled.clear()
+
+    def _apply(self, outcome: Outcome) -> None:
+        number = (outcome.round - 1) % len(self._agreed)
+        fragment = self._agreed[number]
+        apart = [fragment.decoded(as_payload(part.payload)) for part in outcome.parts]
+        mean = average([(part.weight, v) for part, v in zip(outcome.parts, apart, strict=True)])
+        self.done.append(
+            OuterRound(
+                round=outcome.round,
+                fragment=number,
+                sites=tuple(name for part in outcome.parts for name in part.sites),
+                norm=float(torch.linalg.vector_norm(mean)),
+                cosine=_cosine(apart),
+                stale_steps=self._stale_steps,
+            )
+        )
+        tokens = sum(part.weight for part in outcome.parts)
+        local = self._fragments.read(number)
+        local = fragment.settle(mean, local, included=outcome.included, tokens=tokens)
+        self._fragments.write(number, local)
+
+    def _serve(self) -> None:
+        """Give a whole state to those who lack it."""
+        for peer in self._peers.rounds.wants_state():
+            self._take_in()
+            self._peers.rounds.give_state(peer, (pack_state(self._own_state(), self._inner),))
+            self._peers.pump()
+
+    def _own_state(self) -> dict[str, Tensor]:
+        state = {f"local.{n}": self._fragments.read(n) for n in range(len(self._agreed))}
+        for number, fragment in enumerate(self._agreed):
+            state.update({f"{name}.{number}": t for name, t in fragment.state().items()})
+        return state
+
+    def _adopt(self, adopted: Adopted) -> None:
+        state = unpack_state(adopted.body, self._inner)
+        for number, fragment in enumerate(self._agreed):
+            fragment.adopt({name: state[f"{name}.{number}"] for name in fragment.state()})
+            self._fragments.write(number, state[f"local.{number}"])
+
+
+def _is_usual(what: Outcome | Adopted) -> bool:
+    """Return whether this is the round that this site took part in, and not something it missed."""
+    return isinstance(what, Outcome) and what.included
+
+
+def _cosine(values: Sequence[Tensor]) -> float | None:
+    """Return the cosine between two tensors; nothing for another number of them."""
+    if len(values) != 2:
+        return None
+    return float(torch.nn.functional.cosine_similarity(values[0], values[1], dim=0))

@@ -1,0 +1,105 @@
+"""The other sites, as one rank of this site deals with them: rounds over connections."""
+
+from typing import Protocol
+
+from gridloom.base.clock import Clock
+from gridloom.base.errors import InputError, Problem
+from gridloom.runtime.wan.events import Down, LinkFacts, Received, Up
+from gridloom.runtime.wan.history import Buffer
+from gridloom.runtime.wan.messages import decode_message, encode_message
+from gridloom.runtime.wan.rounds import Rounds
+
+
+LOOK_S = 0.05
+"""How long one look for messages takes while there is nothing else to do."""
+
+_GOODBYE_S = 0.5
+"""For the last word to leave; whether it arrives is of no matter."""
+
+
+class Connections(Protocol):
+    """What rounds need of a transport (``gridloom.runtime.wan.transport.Transport``)."""
+
+    def send(self, peer: str, header: bytes, body: Buffer = b"", *, urgent: bool = False) -> int:
+        """Send a message; returns at once."""
+        ...
+
+    def events(self, timeout_s: float) -> list[Up | Down | Received]:
+        """Return what has happened since the last call, after waiting for the first."""
+        ...
+
+    def links(self) -> dict[str, LinkFacts]:
+        """Return what is known of each connection."""
+        ...
+
+    def close(self, timeout_s: float = 0.0) -> None:
+        """Send what is left, as far as the time allows, and end."""
+        ...
+
+
+class Peers:
+    """Carries the messages of rounds; whoever trains calls ``pump`` between training steps.
+
+    Attributes:
+        rounds: The rounds.
+        events: What happened to the connections since the caller last took it, a sentence each.
+    """
+
+    def __init__(self, rounds: Rounds, connections: Connections, clock: Clock) -> None:
+        self.rounds = rounds
+        self.events: list[str] = []
+        self._connections, self._clock = connections, clock
+
+    def pump(self, timeout_s: float = 0.0) -> None:
+        """Take in what has come, wait up to ``timeout_s`` for it, and send what follows from it.
+
+        Raises:
+            InputError: A site trains with other settings than this one.
+        """
+        self._send()
+        for event in self._connections.events(timeout_s):
+            match event:
+                case Up():
+                    self.events.append(f"{event.peer} is in contact")
+                    self.rounds.up(event.peer, resumed=event.resumed)
+                case Down():
+                    self.events.append(f"{event.peer} is out of contact: {event.why}")
+                    self.rounds.down(event.peer, self.now_s())
+                case Received():
+                    message = decode_message(event.header)
+                    self.rounds.received(event.peer, message, event.body, self.now_s())
+        self.rounds.tick(self.now_s())
+        self._send()
+        if self.rounds.strangers:
+            names = ", ".join(sorted(self.rounds.strangers))
+            raise InputError(
+                [
+                    Problem(
+                        f"{names} and this site do not train the same thing",
+                        remedy="give every site the same model, seed, text and sync settings",
+                        field="sync",
+                    )
+                ]
+            )
+
+    def links(self) -> dict[str, LinkFacts]:
+        """Return what is known of each connection, by site."""
+        return self._connections.links()
+
+    def now_s(self) -> float:
+        """Return the time that rounds are measured with."""
+        return self._clock.monotonic_s()
+
+    def close(self, timeout_s: float) -> None:
+        """Part from the other sites; wait ``timeout_s`` at most for those that have not ended."""
+        self.rounds.leave()
+        deadline_s = self.now_s() + timeout_s
+        while self.rounds.in_contact() and self.now_s() < deadline_s:
+            self.pump(LOOK_S)
+        self._connections.close(_GOODBYE_S)
+
+    def _send(self) -> None:
+        for sent in self.rounds.outbox:
+            body = sent.body[0] if len(sent.body) == 1 else b"".join(sent.body)
+            self._connections.send(sent.peer, encode_message(sent.message), body)
+        self.rounds.outbox.clear()

@@ -72,4 +72,4 @@ figures: setup
 	@for figure in bench/overhead.py bench/startup.py bench/planner.py; do echo "$$figure"; $(BIN)/python $$figure; done
 
 clean:
-	rm -rf $(VENV) .venv-frameworks .coverage .coverage.* .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) .venv-peers .venv-frameworks .coverage .coverage.* .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -11,7 +11,7 @@ import json
 import os
 import socket
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
@@ -157,7 +157,7 @@ def train(
     share = share_of(run.rank, run.world, training.global_batch)
     parameters = [one for group in optimizer.param_groups for one in group["params"]]
     run.meet("start")
-    meter = _Meter(run)
+    meter = Meter(run)
     for step in range(1, training.steps + 1):
         first = (step - 1) * training.global_batch + share.start
         for group in (inner or optimizer).param_groups:
@@ -193,33 +193,38 @@ def finish(run: Run, model: Loss) -> None:
         time.sleep(1.0)  # the store goes with this process; others may still ask it
 
 
-class _Meter:
-    """What a window is measured by: the clock, and the bytes that the interface has sent."""
+class Meter:
+    """What a window is measured by: the clock, and the bytes that the interface has sent.
+
+    Attributes:
+        number: Windows that are over.
+    """
 
     def __init__(self, run: Run) -> None:
         self._run = run
         self._losses: list[float] = []
-        self._number = 0
+        self.number = 0
         self._began_s = self._start_s = time.perf_counter()
         self._sent = _sent_bytes()
 
     def step(self, loss: float) -> None:
         self._losses.append(loss)
 
-    def window(self) -> bool:
+    def window(self, more: Mapping[str, object] | None = None) -> bool:
         """Print the line of the window that is over; return whether training is over too."""
         seconds, sent = time.perf_counter() - self._start_s, _sent_bytes()
-        self._number += 1
+        self.number += 1
         line = {
             "kind": "window",
             "peer": self._run.peer,
             "rank": self._run.rank,
-            "window": self._number,
+            "window": self.number,
             "steps": len(self._losses),
             "tokens": len(self._losses) * SEQUENCES * LENGTH,
             "seconds": seconds,
             "sent_bytes": sent - self._sent,
             "loss": sum(self._losses) / len(self._losses),
+            **(more or {}),
         }
         print(json.dumps(line), flush=True)
         over = self._is_last()
@@ -232,8 +237,8 @@ class _Meter:
         if limit_s is None:
             return False
         if self._run.rank == 0 and time.perf_counter() - self._began_s >= limit_s:
-            store.compare_set("last", "", str(self._number + 2))
-        return store.check(["last"]) and self._number >= int(store.get("last"))
+            store.compare_set("last", "", str(self.number + 2))
+        return store.check(["last"]) and self.number >= int(store.get("last"))
 
 
 def _sent_bytes() -> int:

@@ -1,4 +1,4 @@
-"""Connections between sites in one process, that deliver at once or, when cut, later."""
+"""Connections between sites in one process, that deliver at once or, when cut or slow, later."""
 
 from collections import deque
 
@@ -7,10 +7,18 @@ from gridloom.runtime.wan.history import Buffer
 
 
 class Network:
-    """All wires; a site's end of them plays `gridloom.runtime.wan.peers.Connections`."""
+    """All wires; a site's end of them plays `gridloom.runtime.wan.peers.Connections`.
+
+    Attributes:
+        large_bytes: Messages with a body above this wait for `release`, and are overtaken.
+        carried: Headers of all messages so far.
+    """
 
     def __init__(self) -> None:
         self.ends: dict[str, End] = {}
+        self.large_bytes: int | None = None
+        self.carried: list[bytes] = []
+        self._large: list[tuple[str, Received]] = []
         self._joined: set[frozenset[str]] = set()
         self._waiting: dict[tuple[str, str], deque[Received]] = {}
 
@@ -21,6 +29,7 @@ class Network:
             self.cut(name, other)
             self._waiting.pop((name, other), None)
             self._waiting.pop((other, name), None)
+        self._large = [one for one in self._large if name not in (one[0], one[1].peer)]
         self.ends[name] = End(self, name)
         for other in others:
             self.join(name, other, resumed=False)
@@ -40,6 +49,20 @@ class Network:
 
     def carry(self, source: str, target: str, header: bytes, body: Buffer) -> None:
         message = Received(source, header, memoryview(bytearray(body)))
+        self.carried.append(header)
+        if self.large_bytes is not None and len(message.body) > self.large_bytes:
+            self._large.append((target, message))
+        else:
+            self._deliver(target, message)
+
+    def release(self) -> None:
+        """Let the large messages arrive that have waited."""
+        waiting, self._large = self._large, []
+        for target, message in waiting:
+            self._deliver(target, message)
+
+    def _deliver(self, target: str, message: Received) -> None:
+        source = message.peer
         if frozenset((source, target)) in self._joined:
             self.ends[target].happened.append(message)
         else:
@@ -67,4 +90,6 @@ class End:
         return {}
 
     def close(self, timeout_s: float = 0.0) -> None:
-        pass
+        for other in self._network.ends:
+            if other != self._name:
+                self._network.cut(self._name, other)

@@ -14,7 +14,11 @@ from gridloom.core import laws
 from gridloom.store.journal import SqlJournal
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
-LONG = JOB | {"steps": 400, "checkpoint": {"interval": 40}}
+LONG = JOB | {
+    "resources": {"accelerators": "cpu:2", "min_sites": 2},
+    "steps": 400,
+    "checkpoint": {"interval": 40},
+}
 
 
 def assert_journal_replays(home: Path) -> None:
@@ -35,14 +39,14 @@ def test_killed_rank_is_a_repeated_interval_and_no_more(
 ) -> None:
     process = stage.start("run", "-y", str(stage.write("job.yaml", LONG)), "--json")
     job = read_until(process, lambda e: e["event"] == "step" and e["step"] >= 100)["job"]
-    stage.ranks()[3].send_signal(signal.SIGKILL)
+    stage.ranks()[1].send_signal(signal.SIGKILL)
     out, err = process.communicate(timeout=200)
     assert process.returncode == 0, err
     facts = json.loads(out.splitlines()[-1])
 
     assert facts["state"] == "succeeded"
     assert [attempt["ended_because"] for attempt in facts["attempts"]] == ["killed", "completed"]
-    assert "rank 3 was killed by SIGKILL" in facts["attempts"][0]["sentence"]
+    assert "rank 1 was killed by SIGKILL" in facts["attempts"][0]["sentence"]
     second = facts["attempts"][1]
     assert second["resumed"]
     assert (second["first_step"] - 1) % 40 == 0
@@ -57,7 +61,7 @@ def test_killed_control_plane_leaves_nothing_and_resume_goes_on(
 ) -> None:
     process = stage.start("run", "-y", str(stage.write("job.yaml", LONG)), "--json")
     job = read_until(process, lambda e: e["event"] == "step" and e["step"] >= 60)["job"]
-    assert sorted(stage.ranks()) == [0, 1, 2, 3]
+    assert sorted(stage.ranks()) == [0, 1]
     process.send_signal(signal.SIGKILL)
     process.communicate()
     killed_s = time.monotonic()

@@ -106,7 +106,7 @@ class MixtureOfExperts(nn.Module):
         return take(returned, inverse(order), order)
 
     def _through(self, rows: Tensor, counts: Tensor) -> Tensor:
-        """Apply this rank's experts to rows by sender, ``counts`` ``[senders, experts]`` of them."""
+        """Apply this rank's experts to rows by sender; ``counts`` is ``[senders, experts]``."""
         senders, experts = counts.shape
         per_expert = counts.sum(dim=0).tolist()
         if senders == 1:

@@ -1,8 +1,6 @@
 """Saving and resuming together: every rank writes its share, and all succeed or all give up."""
 
 import contextlib
-import errno
-import fcntl
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import IO, TypeVar
@@ -12,26 +10,22 @@ from torch import Tensor
 from gridloom.base.errors import InputError, Problem
 from gridloom.base.units import format_bytes
 from gridloom.model.recipe import GptRecipe
-from gridloom.runtime.checkpoint import (
-    Checkpoints,
-    Choice,
-    Manifest,
-    ShardFile,
-    check_continues,
-    read_tensors,
-    spread,
-)
 from gridloom.runtime.disk import Disk
 from gridloom.runtime.failure import StorageError
 from gridloom.runtime.flat import FlatModel
 from gridloom.runtime.mesh import Mesh
+from gridloom.runtime.shards import (
+    Checkpoints,
+    Choice,
+    Manifest,
+    check_continues,
+    read_tensors,
+    spread,
+)
+from gridloom.runtime.shelf import ShardFile
 from gridloom.wire.launch import Rank
 
 T = TypeVar("T")
-
-_CLAIM_FILE = "in-use.lock"
-_NO_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP)
-"""What a file system says that has no locks: then nobody can be kept from a directory in use."""
 
 
 class Saver:
@@ -122,16 +116,8 @@ class Saver:
         """Return whether no other job uses the directory; the kernel gives it back at our end."""
         if self._mesh.rank != 0:
             return True
-        self._checkpoints.directory.mkdir(parents=True, exist_ok=True)
-        self._claim = (self._checkpoints.directory / _CLAIM_FILE).open("ab")
-        try:
-            fcntl.flock(self._claim, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return False
-        except OSError as error:
-            if error.errno not in _NO_LOCKS:
-                raise
-        return True
+        self._claim = self._checkpoints.claim()
+        return self._claim is not None
 
     def _choose(self) -> Choice:
         if self._mesh.rank != 0:

@@ -8,11 +8,12 @@ from pathlib import Path
 import msgspec
 import pytest
 import torch
+from tests.unit.runtime.disks import Crash, DyingDisk
 
 from gridloom.base.errors import InputError
 from gridloom.model.recipe import CheckpointPolicy, GptRecipe, GptShape, TextData, Training
-from gridloom.runtime.checkpoint import (
-    MANIFEST,
+from gridloom.runtime.disk import Disk
+from gridloom.runtime.shards import (
     Checkpoints,
     Manifest,
     check_continues,
@@ -20,7 +21,7 @@ from gridloom.runtime.checkpoint import (
     read_tensors,
     spread,
 )
-from gridloom.runtime.disk import Disk
+from gridloom.runtime.shelf import MANIFEST
 
 SHAPE = GptShape(layers=1, hidden=8, heads=2, kv_heads=1, ffn=8)
 RECIPE = GptRecipe(
@@ -30,53 +31,6 @@ RECIPE = GptRecipe(
     checkpoint=CheckpointPolicy(directory="/c"),
 )
 RANKS = 2
-
-
-class Crash(BaseException):
-    """The machine stops here."""
-
-
-class DyingDisk(Disk):
-    """Stops at its ``last``-th operation: before it, or in the middle of a write."""
-
-    def __init__(self, last: int, *, partial: bool, error: BaseException | None = None) -> None:
-        self.left, self.partial, self.error = last, partial, error or Crash()
-
-    def _next(self) -> bool:
-        self.left -= 1
-        return self.left < 0
-
-    def make_directory(self, path: Path) -> None:
-        if self._next():
-            raise self.error
-        super().make_directory(path)
-
-    def write(self, path: Path, data: bytes) -> None:
-        if self._next():
-            if self.partial:
-                path.write_bytes(data[: len(data) // 2])
-            raise self.error
-        super().write(path, data)
-
-    def sync_directory(self, path: Path) -> None:
-        if self._next():
-            raise self.error
-        super().sync_directory(path)
-
-    def rename(self, old: Path, new: Path) -> None:
-        if self._next():
-            raise self.error
-        super().rename(old, new)
-
-    def remove_file(self, path: Path) -> None:
-        if self._next():
-            raise self.error
-        super().remove_file(path)
-
-    def remove_directory(self, path: Path) -> None:
-        if self._next():
-            raise self.error
-        super().remove_directory(path)
 
 
 def state(value: float) -> dict[str, torch.Tensor]:

@@ -1,4 +1,9 @@
-"""Whether a plan can be carried out on a site, with every problem and what would be right."""
+"""Whether a plan can be carried out on a site, with every problem and what would be right.
+
+Of the plan's memory measures some say only what costs to reckon with, and nothing here asks for
+them: ``loss``, ``fused``, the kinds of attention, ``gather_unit``, the overlaps and the widths of
+gradients. Gradients are summed and sent in fp32, and sent behind the backward wherever they can be.
+"""
 
 from collections.abc import Iterator
 
@@ -89,6 +94,8 @@ def _data_axis(plan: ParallelPlan) -> Iterator[Problem]:
     if plan.expert > 1:
         if copies % plan.expert:
             yield _problem("expert", f"is {plan.expert}, must divide data x context ({copies})")
+        if "parameters" in plan.offload:
+            yield _problem("offload", "does not go with experts that are spread over ranks")
         if plan.shard not in (0, copies):
             yield _problem("shard", "groups smaller than data x context do not go with experts")
 

@@ -37,7 +37,7 @@ class Gradients:
                 for piece in pieces
                 if piece.kind == kind and not isinstance(piece.parameter, DTensor)
             ]
-            if plain:
+            if plain and axis.size > 1:
                 divide = float(axis.size) if mean else 1.0
                 self._replicated.append(Replicated(plain, axis, divide=divide))
 

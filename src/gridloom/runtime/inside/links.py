@@ -4,6 +4,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 from torch.nn import functional as F
+from torch.nn.attention.bias import causal_lower_right
 
 from gridloom.runtime.inside.axes import Axes, Axis
 from gridloom.runtime.inside.collectives import (
@@ -90,7 +91,7 @@ class CutLinks(Links):
         chunk = query.shape[2] // 2
         front, back = self._context.position, 2 * ranks - 1 - self._context.position
         seen = [
-            _attend_to_end(part, keys[:, :, :end], values[:, :, :end])
+            attend_to_end(part, keys[:, :, :end], values[:, :, :end])
             for part, end in (
                 (query[:, :, :chunk], (front + 1) * chunk),
                 (query[:, :, chunk:], (back + 1) * chunk),
@@ -133,10 +134,13 @@ def context_positions(positions: int, axis: Axis) -> Tensor:
     return torch.cat((chunks[axis.position], chunks[2 * axis.size - 1 - axis.position]))
 
 
-def _attend_to_end(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+def attend_to_end(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
     """Return causal attention of the last positions, whose keys are the last of ``key``."""
     grouped = query.shape[1] != key.shape[1]
     if query.shape[2] == key.shape[2]:
         return F.scaled_dot_product_attention(query, key, value, is_causal=True, enable_gqa=grouped)
-    mask = causal_mask(query.shape[2], key.shape[2], query.device)
+    sizes = (query.shape[2], key.shape[2])
+    # the CPU's kernel wants the mask itself, others only its kind
+    on_cpu = query.device.type == "cpu"
+    mask = causal_mask(*sizes, query.device) if on_cpu else causal_lower_right(*sizes)
     return F.scaled_dot_product_attention(query, key, value, attn_mask=mask, enable_gqa=grouped)

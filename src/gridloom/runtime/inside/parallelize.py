@@ -79,9 +79,10 @@ def parallelize(
 ) -> SiteModel:
     """Spread any module over the data axis of a site, in place.
 
-    With zero 0 each rank keeps a copy, and all begin with that of the first. Otherwise weights,
-    gradients and what an optimizer keeps of them are sharded; an optimizer is built afterwards,
-    over ``module.parameters()``.
+    All ranks begin with the weights of the first. With zero 0 each keeps a copy; otherwise weights,
+    gradients and what an optimizer keeps of them are sharded, in the plan's precision. An optimizer
+    is built afterwards, over ``module.parameters()``. The forward pass stays the user's: where
+    nothing is sharded, ``torch.autocast`` is theirs too.
 
     Args:
         module: The user's; it is moved to the device of the axes.

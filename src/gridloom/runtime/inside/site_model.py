@@ -163,6 +163,7 @@ class SiteModel:
         for name in ("replicate", "expert_data", "tensor", "ends"):
             copied = [piece.tensor for piece in self.parameters if name in piece.copies]
             copy_together(copied, getattr(self.axes, name))
+        self.gradients.rest()
 
     def state(self) -> dict[str, Tensor]:
         """Return all that outlives a step, for ``torch.distributed.checkpoint``.
@@ -178,6 +179,7 @@ class SiteModel:
         with torch.no_grad():
             for piece in self.parameters:
                 piece.tensor.copy_(local_box(tensors[f"{_WEIGHT}{piece.name}"]))
+            self.gradients.rest()
             if self._update is not None:
                 self._update.load(tensors)
 

@@ -65,8 +65,9 @@ class LinkFacts:
         rtt_s_min: The least of the last minute of heartbeats: the path without queues.
         bandwidth_bytes_per_s: At which bulk arrived at the peer while it was sent, by the last ten
             busy seconds or so; ``None`` until enough was sent. A cap shows as bandwidth.
-        sent_bytes: Given to the network, framing included, sent again included, TCP's own not.
-        received_bytes: Taken from the network, likewise.
+        sent_bytes: Given to the kernel to send, framing and what is sent again included, TCP's own
+            not.
+        received_bytes: Taken from the kernel, likewise.
         queued_bytes: Headers and bodies that the peer does not hold whole yet.
         silent_s: Seconds since the peer was last heard; ``None`` while it is down.
         trouble: Why the last call failed; empty once a call succeeded.

@@ -19,7 +19,7 @@ import dataclasses
 import enum
 import struct
 import zlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 
 import msgspec
 
@@ -100,6 +100,10 @@ class Holds(msgspec.Struct, frozen=True, array_like=True):
     opened: list[int]
     parts: list[Part]
 
+    def encoded(self) -> bytes:
+        """Return the payload of a frame `Kind.HOLDS`."""
+        return msgspec.msgpack.encode(self)
+
 
 def encode(head: Head, *payload: bytes | memoryview) -> list[bytes | memoryview]:
     """Return the buffers of a frame in order; length and check sums of ``head`` are filled in."""
@@ -156,11 +160,6 @@ def decode_acks(payload: bytes | bytearray | memoryview) -> list[tuple[int, int]
     if len(payload) % _PAIR.size:
         raise FrameError("an ack ends in the middle of a pair")
     return [(number, offset) for number, offset in _PAIR.iter_unpack(payload)]
-
-
-def encode_holds(opened: Sequence[int], parts: Iterable[Part]) -> bytes:
-    """Return the payload of a frame `Kind.HOLDS`."""
-    return msgspec.msgpack.encode(Holds(list(opened), list(parts)))
 
 
 def decode_holds(payload: bytes | bytearray | memoryview) -> Holds:

@@ -9,14 +9,15 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+import torch
 from torch import Tensor
 
 from gridloom.runtime.wan.fragments import Fragments
 from gridloom.runtime.wan.history import Buffer, Given
 from gridloom.runtime.wan.meeting import await_done, join
+from gridloom.runtime.wan.outcome import Adopted, Outcome
 from gridloom.runtime.wan.outer import average
 from gridloom.runtime.wan.peers import LOOK_S, Peers
-from gridloom.runtime.wan.rounds import Adopted, Outcome
 from gridloom.runtime.wan.state import (
     InnerState,
     as_buffer,
@@ -28,6 +29,10 @@ from gridloom.runtime.wan.state import (
 
 class Encoder(Protocol):
     """Turns one gradient after the other into payloads, and makes good what they lose."""
+
+    def size_bytes(self, numbers: int) -> int:
+        """Return the size of the payload of so many numbers."""
+        ...
 
     def encode(self, values: Tensor) -> Tensor:
         """Return the payload, uint8, of fp32 ``values`` ``[n]``."""
@@ -73,13 +78,14 @@ class GradientSync:
         self._trained, self._peers = trained, peers
         self._encoder, self._average_encoder = encoders
         self._numbers = trained.weights.numbers(0)
+        peers.rounds.payload_bytes = lambda number: self._encoder.size_bytes(self._numbers)
 
     def exchange(self, tokens: float) -> bool:
         """Make the update of one training step from all sites' gradients.
 
-        The update is made once for every round that has ended since the last call (usually one),
-        with the gradients overwritten by the mean over the sites, by weight; or once with this
-        site's own, if it has to go on alone.
+        Updates of rounds that the others have ended since the last call are made first. Then this
+        site's gradients, though they are of the weights before, go into the next round, with which
+        the update is made; or it is made with them alone, if no round comes about.
 
         Args:
             tokens: Behind this site's gradients.
@@ -89,18 +95,17 @@ class GradientSync:
         """
         rounds = self._peers.rounds
         self._peers.pump()
-        payload: Tensor | None = None
-        if not rounds.settled and rounds.leader() and not rounds.is_behind():
-            payload = self._encoder.encode(self._trained.gradients.read(0))
-            rounds.offer(tokens, as_buffer(payload), self._peers.now_s())
-            self._await_end()
-        alone = not rounds.settled
-        shared = self._take_in()
-        if payload is not None and not shared:
-            self._encoder.take_back(payload)
-        if alone:
-            rounds.diverge()
-            self._trained.update()
+        own = self._trained.gradients.read(0)  # making up for what was missed overwrites them
+        has_missed = bool(rounds.settled)
+        is_of_another_model = any(isinstance(what, Adopted) for what in rounds.settled)
+        self._take_in()
+        shared = False
+        if is_of_another_model:
+            pass
+        elif rounds.leader() and not rounds.is_behind():
+            shared = self._share(own, tokens)
+        elif not has_missed:
+            self._go_alone(own)
         self._serve()
         return shared
 
@@ -121,13 +126,30 @@ class GradientSync:
         decode = self._encoder.decode
         return average([(g.weight, decode(as_payload(g.payload), self._numbers)) for g in given])
 
-    def _await_end(self) -> None:
-        """Wait for the end of the round, as long as somebody leads it and answers."""
+    def _share(self, own: Tensor, tokens: float) -> bool:
+        """Hold a round; return whether this site's gradients ``[n]`` are in it."""
         rounds = self._peers.rounds
-        deadline_s = self._peers.now_s() + 2 * rounds.patience_s
+        payload = self._encoder.encode(own)
+        rounds.offer(tokens, as_buffer(payload), self._peers.now_s())
+        # a leader that does not answer is counted out after twice the patience, and the next leads
+        deadline_s = self._peers.now_s() + 4 * rounds.patience_s
         while not rounds.settled and rounds.leader() and self._peers.now_s() < deadline_s:
             self._serve()
             self._peers.pump(LOOK_S)
+        if not rounds.settled:
+            # as sent, so that what the encoder has kept of them is not in this update as well
+            self._go_alone(self._encoder.decode(payload, self._numbers))
+            return False
+        shared = self._take_in()
+        if not shared:
+            self._encoder.take_back(payload)
+        return shared
+
+    def _go_alone(self, gradients: Tensor) -> None:
+        """Make an update with ``gradients`` ``[n]`` that the other sites do not make."""
+        self._trained.gradients.write(0, gradients)
+        self._trained.update()
+        self._peers.rounds.diverge(as_buffer(gradients.view(torch.uint8)))
 
     def _follow(self) -> None:
         """Keep up with the others without taking part."""
@@ -154,8 +176,11 @@ class GradientSync:
         self._trained.weights.write(0, state["weights"])
 
     def _serve(self) -> None:
-        """Give a whole state to those who lack it."""
-        for peer in self._peers.rounds.wants_state():
+        """Give a whole state to those who lack it; all rounds so far must have been taken in."""
+        lacking = self._peers.rounds.wants_state()
+        if lacking:
             own = {"weights": self._trained.weights.read(0)}
-            self._peers.rounds.give_state(peer, (pack_state(own, self._trained.inner),))
+            body = (pack_state(own, self._trained.inner),)
+            for peer in lacking:
+                self._peers.rounds.give_state(peer, body)
             self._peers.pump()

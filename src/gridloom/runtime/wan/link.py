@@ -19,7 +19,6 @@ from gridloom.runtime.wan.frames import (
     decode_holds,
     encode,
     encode_acks,
-    encode_holds,
 )
 from gridloom.runtime.wan.greeting import CONTROL
 from gridloom.runtime.wan.inbox import Inbox
@@ -184,8 +183,7 @@ class Link:
             self._past[2] = 0
             self._control_out.clear()
             self._control = Stream(sock, CONTROL, self, self._clock.monotonic_s)
-        holds = self._inbox.holds()
-        self._control_out.append(encode(Head(Kind.HOLDS), encode_holds(holds.opened, holds.parts)))
+        self._control_out.append(encode(Head(Kind.HOLDS), self._inbox.holds().encoded()))
         self._pings_due.add(CONTROL)
         self._shared.events.put(Up(self.peer, session, resumed))
         self._control.start()

@@ -4,6 +4,7 @@ from collections.abc import Callable
 
 from gridloom.runtime.wan.peers import LOOK_S, Peers
 
+
 def join(peers: Peers, take_in: Callable[[], None], patience_s: float) -> list[str]:
     """Meet the others before the first training step; return the sites in contact.
 
@@ -13,11 +14,15 @@ def join(peers: Peers, take_in: Callable[[], None], patience_s: float) -> list[s
         peers: The other sites.
         take_in: Takes in what they sent.
         patience_s: How long.
+
+    Raises:
+        InputError: A site trains with other settings than this one.
     """
     deadline_s = peers.now_s() + patience_s
     while not peers.rounds.is_level() and peers.now_s() < deadline_s:
         peers.pump(LOOK_S)
         take_in()
+        peers.require_same()
     return peers.rounds.present()
 
 

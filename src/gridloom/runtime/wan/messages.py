@@ -1,9 +1,21 @@
 """What the representatives of sites say to each other about rounds; a payload may follow each."""
 
+from typing import Annotated
+
 import msgspec
 
 from gridloom.base.codec import encode
 from gridloom.base.errors import WorkFailedError
+
+_Count = Annotated[int, msgspec.Meta(ge=0, le=2**53)]
+"""Rounds, sites or bytes; what is larger is no such number."""
+
+_Number = Annotated[int, msgspec.Meta(ge=1, le=2**53)]
+"""Of a round, from 1."""
+
+_Chain = Annotated[str, msgspec.Meta(max_length=64)]
+
+_Weight = Annotated[float, msgspec.Meta(ge=0, le=1e30)]
 
 
 class MessageError(WorkFailedError):
@@ -15,17 +27,23 @@ class _Message(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind"):
 
 
 class Hello(_Message, frozen=True, kw_only=True, tag="hello"):
-    """Sent whenever a connection comes up, and when the sender has caught up.
+    """Sent when a connection comes up, the sender has caught up, or sees more sites or fewer.
 
     Attributes:
         version: Rounds whose results the sender has.
         chain: Names everything that led to its state: equal chains, equal states.
         settings: What all sites must agree on, as a digest.
+        sees: How many sites the sender is in contact with, itself too.
+        can_lead: These are enough for a round.
+        dropped: It had no use for what it was sent: nothing more is on its way to it.
     """
 
-    version: int
-    chain: str
+    version: _Count
+    chain: _Chain
     settings: str
+    sees: _Count
+    can_lead: bool
+    dropped: bool = False
 
 
 class Open(_Message, frozen=True, kw_only=True, tag="open"):
@@ -36,8 +54,8 @@ class Open(_Message, frozen=True, kw_only=True, tag="open"):
         chain: Of the sender's state before it.
     """
 
-    round: int
-    chain: str
+    round: _Number
+    chain: _Chain
 
 
 class Offer(_Message, frozen=True, kw_only=True, tag="offer"):
@@ -49,9 +67,9 @@ class Offer(_Message, frozen=True, kw_only=True, tag="offer"):
         weight: How much the part counts, as a number of tokens.
     """
 
-    round: int
-    chain: str
-    weight: float
+    round: _Number
+    chain: _Chain
+    weight: _Weight
 
 
 class Part(msgspec.Struct, frozen=True, kw_only=True):
@@ -64,8 +82,8 @@ class Part(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     sites: tuple[str, ...]
-    weight: float
-    size_bytes: int
+    weight: _Weight
+    size_bytes: _Count
 
 
 class Result(_Message, frozen=True, kw_only=True, tag="result"):
@@ -78,10 +96,10 @@ class Result(_Message, frozen=True, kw_only=True, tag="result"):
         parts: What was averaged.
     """
 
-    round: int
-    before: str
-    chain: str
-    parts: tuple[Part, ...]
+    round: _Number
+    before: _Chain
+    chain: _Chain
+    parts: Annotated[tuple[Part, ...], msgspec.Meta(min_length=1)]
 
 
 class Wanted(_Message, frozen=True, kw_only=True, tag="wanted"):
@@ -92,8 +110,8 @@ class Wanted(_Message, frozen=True, kw_only=True, tag="wanted"):
         chain: Of its state.
     """
 
-    version: int
-    chain: str
+    version: _Count
+    chain: _Chain
 
 
 class State(_Message, frozen=True, kw_only=True, tag="state"):
@@ -104,8 +122,8 @@ class State(_Message, frozen=True, kw_only=True, tag="state"):
         chain: Its chain.
     """
 
-    version: int
-    chain: str
+    version: _Count
+    chain: _Chain
 
 
 class Done(_Message, frozen=True, kw_only=True, tag="done"):
@@ -115,11 +133,17 @@ class Done(_Message, frozen=True, kw_only=True, tag="done"):
         version: Rounds that it had the result of when it was done.
     """
 
-    version: int
+    version: _Count
 
 
 class Leave(_Message, frozen=True, kw_only=True, tag="leave"):
-    """The sender has ended and does not come back."""
+    """The sender has ended and does not come back.
+
+    Attributes:
+        version: Rounds that it had the result of; those results may come after this.
+    """
+
+    version: _Count
 
 
 AnyMessage = Hello | Open | Offer | Result | Wanted | State | Done | Leave
@@ -140,5 +164,5 @@ def decode_message(data: bytes) -> AnyMessage:
     """
     try:
         return _DECODER.decode(data)
-    except msgspec.MsgspecError as error:
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
         raise MessageError(f"a message from another site cannot be read: {error}") from error

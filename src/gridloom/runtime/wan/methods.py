@@ -77,12 +77,18 @@ class _Exact:
     def take_back(self, payload: Tensor) -> None:
         pass
 
+    def size_bytes(self, numbers: int) -> int:
+        return self._codec.size_bytes(numbers)
+
     def decode(self, payload: Tensor, numbers: int) -> Tensor:
         return self._codec.decode(payload, numbers)
 
 
 class _WithFeedback(Feedback):
     """Feedback that also decodes, as an encoder."""
+
+    def size_bytes(self, numbers: int) -> int:
+        return self.codec.size_bytes(numbers)
 
     def decode(self, payload: Tensor, numbers: int) -> Tensor:
         return self.codec.decode(payload, numbers)

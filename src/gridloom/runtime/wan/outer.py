@@ -48,10 +48,18 @@ class Fragment:
         self._result_feedback: Feedback | None = None
         self._offer: _Offer | None = None
 
+    @property
+    def payload_bytes(self) -> int:
+        """Size of the payload of a round."""
+        return self._codec.size_bytes(len(self.anchor))
+
     def offer(self, local: Tensor) -> Tensor:
-        """Return the payload, uint8, for a round: how far ``local`` ``[n]`` is from the anchor."""
+        """Return the payload, uint8, for a round: how far ``local`` ``[n]`` is from the anchor.
+
+        ``local`` is kept: it must be a copy that nobody else writes to.
+        """
         payload = self._feedback.encode(self.anchor - local)
-        self._offer = _Offer(local.clone(), payload, self.unshared)
+        self._offer = _Offer(local, payload, self.unshared)
         return payload
 
     def combine(self, parts: Sequence[tuple[float, Tensor]]) -> Tensor:
@@ -116,8 +124,10 @@ class Fragment:
     def _step(self, mean: Tensor) -> None:
         """Move the anchor (Nesterov, as in ``torch.optim.SGD``): v = m v + g, x -= lr (g + m v)."""
         rule = self._rule
-        self.velocity.mul_(rule.momentum).add_(mean)
-        self.anchor.sub_(mean.add(self.velocity, alpha=rule.momentum), alpha=rule.learning_rate)
+        if rule.momentum:
+            self.velocity.mul_(rule.momentum).add_(mean)
+            mean = mean.add(self.velocity, alpha=rule.momentum)
+        self.anchor.sub_(mean, alpha=rule.learning_rate)
 
 
 @dataclass(frozen=True)
@@ -135,7 +145,8 @@ def average(parts: Sequence[tuple[float, Tensor]]) -> Tensor:
     If nobody has any weight, as in the last rounds of a training, all count alike.
     """
     total = sum(weight for weight, _ in parts)
-    mean = torch.zeros_like(parts[0][1])
-    for weight, values in parts:
-        mean.add_(values, alpha=weight / total if total else 1 / len(parts))
+    shares = [weight / total if total else 1 / len(parts) for weight, _ in parts]
+    mean = parts[0][1] * shares[0]
+    for share, (_, values) in zip(shares[1:], parts[1:], strict=True):
+        mean.add_(values, alpha=share)
     return mean

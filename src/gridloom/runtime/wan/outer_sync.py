@@ -8,22 +8,12 @@ the next offer is made later: the interval follows what the link can carry.
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import torch
-from torch import Tensor
-
-from gridloom.runtime.wan.fragments import Fragments
+from gridloom.runtime.wan.agreement import Agreement
 from gridloom.runtime.wan.history import Buffer, Given
 from gridloom.runtime.wan.meeting import await_done, join
-from gridloom.runtime.wan.outer import Fragment, average
+from gridloom.runtime.wan.outcome import Adopted, Outcome
 from gridloom.runtime.wan.peers import LOOK_S, Peers
-from gridloom.runtime.wan.rounds import Adopted, Outcome
-from gridloom.runtime.wan.state import (
-    InnerState,
-    as_buffer,
-    as_payload,
-    pack_state,
-    unpack_state,
-)
+from gridloom.runtime.wan.state import as_buffer, as_payload
 
 _FOLLOW_SHARE = 0.2
 """A round that another site opened is joined early after this share of the usual interval. Sites
@@ -52,40 +42,31 @@ class OuterRound:
 
 
 class OuterSync:
-    """Keeps the weights of one rank in step with those of its peers at other sites.
+    """Keeps the weights of this site in step with those of the other sites.
 
     Attributes:
         done: Rounds taken in since the caller last took them.
     """
 
-    def __init__(
-        self,
-        fragments: Fragments,
-        agreed: Sequence[Fragment],
-        inner: InnerState,
-        peers: Peers,
-        interval_steps: int,
-    ) -> None:
+    def __init__(self, agreement: Agreement, peers: Peers, interval_steps: int) -> None:
         """Begin with weights that are equal at all sites.
 
         Args:
-            fragments: The weights.
-            agreed: What the sites agree on, for each fragment.
-            inner: What a newcomer is given beside the weights.
+            agreement: The weights, and what the sites agree on.
             peers: The other sites; their rounds must ``combine`` by this object's ``combine``.
             interval_steps: Training steps from an offer of a fragment to the next of the same.
         """
         self.done: list[OuterRound] = []
-        self._fragments, self._agreed, self._inner, self._peers = fragments, agreed, inner, peers
-        self._slot_steps = max(1, round(interval_steps / len(agreed)))
+        self._agreement, self._peers = agreement, peers
+        self._slot_steps = max(1, round(interval_steps / len(agreement)))
         self._steps_since = self._stale_steps = 0
         self._offered_s = peers.now_s()
         self._slot_s = float("inf")
+        peers.rounds.payload_bytes = self._payload_bytes
 
     def after_step(self, tokens: float) -> None:
         """Do what is due after a training step on so many tokens; never waits."""
-        for fragment in self._agreed:
-            fragment.unshared += tokens
+        self._agreement.train(tokens)
         self._steps_since += 1
         self._stale_steps += 1
         self._peers.pump()
@@ -102,7 +83,7 @@ class OuterSync:
         """
         rounds = self._peers.rounds
         await_done(self._peers, self._follow, patience_s)
-        last = rounds.last_done() + len(self._agreed)
+        last = rounds.last_done() + len(self._agreement)
         deadline_s = self._peers.now_s() + patience_s
         while rounds.version < last and rounds.leader() and self._peers.now_s() < deadline_s:
             version = rounds.version
@@ -115,9 +96,15 @@ class OuterSync:
 
     def combine(self, given: Sequence[Given]) -> Buffer:
         """Return one payload for the next round's result, out of several."""
-        fragment = self._agreed[self._peers.rounds.version % len(self._agreed)]
-        payload = fragment.combine([(part.weight, as_payload(part.payload)) for part in given])
-        return as_buffer(payload)
+        parts = [(part.weight, as_payload(part.payload)) for part in given]
+        return as_buffer(self._agreement.combine(self._next(), parts))
+
+    def _next(self) -> int:
+        """Return the fragment of the next round."""
+        return self._peers.rounds.version % len(self._agreement)
+
+    def _payload_bytes(self, number: int) -> int:
+        return self._agreement.payload_bytes((number - 1) % len(self._agreement))
 
     def _is_due(self) -> bool:
         if self._steps_since >= self._slot_steps:
@@ -145,10 +132,8 @@ class OuterSync:
         now_s = self._peers.now_s()
         self._slot_s, self._offered_s = now_s - self._offered_s, now_s
         self._steps_since = self._stale_steps = 0
-        number = self._peers.rounds.version % len(self._agreed)
-        fragment = self._agreed[number]
-        payload = fragment.offer(self._fragments.read(number))
-        self._peers.rounds.offer(fragment.unshared, as_buffer(payload), now_s)
+        tokens, payload = self._agreement.offer(self._next())
+        self._peers.rounds.offer(tokens, as_buffer(payload), now_s)
 
     def _take_in(self) -> None:
         settled = self._peers.rounds.settled
@@ -157,56 +142,35 @@ class OuterSync:
                 case Outcome():
                     self._apply(what)
                 case Adopted():
-                    self._adopt(what)
+                    self._agreement.unpack(what.body)
         settled.clear()
 
     def _apply(self, outcome: Outcome) -> None:
-        number = (outcome.round - 1) % len(self._agreed)
-        fragment = self._agreed[number]
-        apart = [fragment.decoded(as_payload(part.payload)) for part in outcome.parts]
-        mean = average([(part.weight, v) for part, v in zip(outcome.parts, apart, strict=True)])
+        number = (outcome.round - 1) % len(self._agreement)
+        parts = [(part.weight, as_payload(part.payload)) for part in outcome.parts]
+        moved = self._agreement.settle(number, parts, included=outcome.included)
         self.done.append(
             OuterRound(
                 round=outcome.round,
                 fragment=number,
                 sites=tuple(name for part in outcome.parts for name in part.sites),
-                norm=float(torch.linalg.vector_norm(mean)),
-                cosine=_cosine(apart),
+                norm=moved.norm,
+                cosine=moved.cosine,
                 stale_steps=self._stale_steps,
             )
         )
-        tokens = sum(part.weight for part in outcome.parts)
-        local = self._fragments.read(number)
-        local = fragment.settle(mean, local, included=outcome.included, tokens=tokens)
-        self._fragments.write(number, local)
 
     def _serve(self) -> None:
         """Give a whole state to those who lack it."""
-        for peer in self._peers.rounds.wants_state():
+        lacking = self._peers.rounds.wants_state()
+        if lacking:
             self._take_in()
-            self._peers.rounds.give_state(peer, (pack_state(self._own_state(), self._inner),))
+            body = (self._agreement.pack(),)
+            for peer in lacking:
+                self._peers.rounds.give_state(peer, body)
             self._peers.pump()
-
-    def _own_state(self) -> dict[str, Tensor]:
-        state = {f"local.{n}": self._fragments.read(n) for n in range(len(self._agreed))}
-        for number, fragment in enumerate(self._agreed):
-            state.update({f"{name}.{number}": t for name, t in fragment.state().items()})
-        return state
-
-    def _adopt(self, adopted: Adopted) -> None:
-        state = unpack_state(adopted.body, self._inner)
-        for number, fragment in enumerate(self._agreed):
-            fragment.adopt({name: state[f"{name}.{number}"] for name in fragment.state()})
-            self._fragments.write(number, state[f"local.{number}"])
 
 
 def _is_usual(what: Outcome | Adopted) -> bool:
     """Return whether this is the round that this site took part in, and not something it missed."""
     return isinstance(what, Outcome) and what.included
-
-
-def _cosine(values: Sequence[Tensor]) -> float | None:
-    """Return the cosine between two tensors; nothing for another number of them."""
-    if len(values) != 2:
-        return None
-    return float(torch.nn.functional.cosine_similarity(values[0], values[1], dim=0))

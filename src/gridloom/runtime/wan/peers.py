@@ -6,9 +6,8 @@ from gridloom.base.clock import Clock
 from gridloom.base.errors import InputError, Problem
 from gridloom.runtime.wan.events import Down, LinkFacts, Received, Up
 from gridloom.runtime.wan.history import Buffer
-from gridloom.runtime.wan.messages import decode_message, encode_message
+from gridloom.runtime.wan.messages import MessageError, decode_message, encode_message
 from gridloom.runtime.wan.rounds import Rounds
-
 
 LOOK_S = 0.05
 """How long one look for messages takes while there is nothing else to do."""
@@ -53,8 +52,8 @@ class Peers:
     def pump(self, timeout_s: float = 0.0) -> None:
         """Take in what has come, wait up to ``timeout_s`` for it, and send what follows from it.
 
-        Raises:
-            InputError: A site trains with other settings than this one.
+        A site that trains something else, or speaks what cannot be understood, is not listened to
+        until a connection to it comes up anew; ``events`` says so.
         """
         self._send()
         for event in self._connections.events(timeout_s):
@@ -66,10 +65,12 @@ class Peers:
                     self.events.append(f"{event.peer} is out of contact: {event.why}")
                     self.rounds.down(event.peer, self.now_s())
                 case Received():
-                    message = decode_message(event.header)
-                    self.rounds.received(event.peer, message, event.body, self.now_s())
+                    self._take(event)
         self.rounds.tick(self.now_s())
         self._send()
+
+    def require_same(self) -> None:
+        """Raise ``InputError`` if a site in contact trains with other settings than this one."""
         if self.rounds.strangers:
             names = ", ".join(sorted(self.rounds.strangers))
             raise InputError(
@@ -97,6 +98,17 @@ class Peers:
         while self.rounds.in_contact() and self.now_s() < deadline_s:
             self.pump(LOOK_S)
         self._connections.close(_GOODBYE_S)
+
+    def _take(self, event: Received) -> None:
+        was_strange = event.peer in self.rounds.strangers
+        try:
+            message = decode_message(event.header)
+            self.rounds.received(event.peer, message, event.body, self.now_s())
+        except MessageError as error:
+            self.events.append(f"{event.peer} is not listened to any more: {error}")
+            self.rounds.shun(event.peer, self.now_s())
+        if event.peer in self.rounds.strangers and not was_strange:
+            self.events.append(f"{event.peer} is not listened to: it trains something else")
 
     def _send(self) -> None:
         for sent in self.rounds.outbox:

@@ -1,6 +1,7 @@
 """One TCP connection that carries frames, plain or TLS, without copies of what it carries."""
 
 import asyncio
+import contextlib
 import socket
 import ssl
 from collections.abc import Callable
@@ -12,8 +13,15 @@ from gridloom.runtime.wan.greeting import CONTROL
 Buffers = list[bytes | memoryview]
 
 _TURN_BYTES = 1024**2  # read or written in one turn of the loop, so that no stream holds up others
-_WAKE_BYTES = 32 * 1024  # of a long frame: on slow links each wake-up would bring a packet or two
-_UNSENT_BYTES = 128 * 1024  # on the control connection: what is urgent waits behind no more
+# Of a long frame, the kernel is asked to wake us for this much at a time: on slow links a wake-up
+# would bring a packet or two each. A young stream is read sooner, or its window would grow slowly.
+_WAKE_BYTES = 128 * 1024
+_WAKE_SHARE = 64  # of what a stream has received so far
+# What the kernel may hold unsent. On the control connection, what is urgent waits behind it. On a
+# bulk stream it bridges the milliseconds that our thread may wait for its turn beside training;
+# more would only be lost when the link is cut, or stand before what is sent instead of it.
+_CONTROL_UNSENT_BYTES = 128 * 1024
+_BULK_UNSENT_BYTES = 512 * 1024
 
 
 class Handler(Protocol):
@@ -148,10 +156,11 @@ class Stream:
 
     def _wait_for(self, missing_bytes: int) -> None:
         """Ask the kernel to wake us for many bytes at a time, or for the rest of the frame."""
-        low_water_bytes = min(missing_bytes, _WAKE_BYTES)
+        low_water_bytes = min(missing_bytes, _WAKE_BYTES, 1 + self.received_bytes // _WAKE_SHARE)
         if self._open and low_water_bytes != self._low_water_bytes:
             self._low_water_bytes = low_water_bytes
-            self._sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, low_water_bytes)
+            with contextlib.suppress(OSError):  # then we are woken more often
+                self._sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, low_water_bytes)
 
     def _take(self) -> bool:
         """Deal with the head or the payload that is here whole; return whether to go on."""
@@ -212,9 +221,10 @@ def _tune(sock: socket.socket, number: int) -> None:
     """Set what a socket of ours needs.
 
     Sizes of buffers are left to the kernel, which lets them grow with what a long fat pipe holds; a
-    size of ours would be cut to ``net.core.rmem_max``, on most machines a twentieth of that. Bulk
-    may fill the kernel's buffer: our thread may wait milliseconds for its turn beside training.
+    size of ours would be cut to ``net.core.rmem_max``, on most machines a twentieth of that.
     """
-    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    if number == CONTROL and hasattr(socket, "TCP_NOTSENT_LOWAT"):
-        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, _UNSENT_BYTES)
+    unsent_bytes = _CONTROL_UNSENT_BYTES if number == CONTROL else _BULK_UNSENT_BYTES
+    with contextlib.suppress(OSError):  # no wish of ours is worth a connection
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        if hasattr(socket, "TCP_NOTSENT_LOWAT"):
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, unsent_bytes)

@@ -79,7 +79,7 @@ LAYOUTS = {
     "cp2": Layout(DENSE, plan(context=2)),
     "fsdp zero 3": Layout(DENSE, plan(data=2, zero=3)),
     "tp2 pp2": Layout(DENSE, plan(tensor=2, pipeline=2)),
-    "hsdp": Layout(DENSE, plan(data=4, zero=3, shard=2)),
+    "hsdp": Layout(DENSE, plan(data=4, zero=3, shard=2, micro_batch=1)),
     "ep2": Layout(SPARSE, plan(data=2, expert=2)),
     # what else goes together, for a few steps
     "pp2 interleaved": Layout(

@@ -30,6 +30,10 @@ BAD: list[tuple[dict[str, Any], int, GptShape | None, str]] = [
     ({"recompute_layers": 1}, 1, SHAPE, "parallel.recompute_layers: counts layers that"),
     ({"offload": ("optimizer",), "zero": 3}, 1, SHAPE, "parallel.offload: .* go to the host toge"),
     ({"offload": ("parameters",)}, 1, SHAPE, "parallel.offload: .* only when sharded"),
+    (
+        {"data": 2, "expert": 2, "zero": 3, "offload": ("parameters",)}, 2, SPARSE,
+        "parallel.offload: does not go with experts that are spread",
+    ),
     ({"data": 4, "zero": 3, "shard": 3}, 4, SHAPE, "parallel.shard: is 3, must divide data x"),
     ({"data": 4, "shard": 2}, 4, SHAPE, "parallel.shard: nothing is sharded with zero 0"),
     ({"data": 2, "expert": 2}, 2, SHAPE, "parallel.expert: is 2, and the model has no experts"),
@@ -110,7 +114,7 @@ def test_batches_that_a_pipeline_cannot_take(
 @pytest.mark.parametrize(
     ("fields", "chunks"), [({}, 1), ({"tensor": 2}, 2), ({"context": 2, "tensor": 3}, 12)]
 )
-def test_sequences_are_whole_chunks(fields: dict[str, int], chunks: int) -> None:
+def test_sequences_are_whole_chunks(fields: dict[str, Any], chunks: int) -> None:
     plan = ParallelPlan(**fields)
     check_length(plan, 3 * chunks)
     if chunks > 1:

@@ -16,7 +16,8 @@ from gridloom.runtime.wan.transport import Transport
 
 HOST = "127.0.0.1"
 WAIT_S = 20.0
-QUICK = TransportSettings(heartbeat_s=0.05, silence_s=0.5, connect_s=0.5, backoff_s_max=0.1)
+QUICK = TransportSettings(heartbeat_s=0.05, silence_s=4.0, backoff_s_max=0.1)
+IMPATIENT = dataclasses.replace(QUICK, silence_s=0.4)
 
 
 @dataclasses.dataclass

@@ -8,6 +8,7 @@ from gridloom.runtime.wan.frames import (
     HEAD_BYTES,
     FrameError,
     Head,
+    Holds,
     Kind,
     Lane,
     Part,
@@ -17,7 +18,6 @@ from gridloom.runtime.wan.frames import (
     decode_holds,
     encode,
     encode_acks,
-    encode_holds,
 )
 
 NUMBER = st.integers(0, 2**64 - 1)
@@ -85,12 +85,12 @@ def test_half_an_ack_is_refused() -> None:
 
 def test_what_is_held_is_read_as_it_was_written() -> None:
     parts = [Part(3, Lane.BULK, [(0, 5), (9, 12)]), Part(4, Lane.URGENT, [])]
-    holds = decode_holds(encode_holds([1, 2, 3], parts))
+    holds = decode_holds(Holds([1, 2, 3], parts).encoded())
     assert holds.opened == [1, 2, 3]
     assert holds.parts == parts
 
 
-@pytest.mark.parametrize("payload", [b"", b"\xc1", encode_holds([1], [])])
+@pytest.mark.parametrize("payload", [b"", b"\xc1", Holds([1], []).encoded()])
 def test_what_is_held_in_another_shape_is_refused(payload: bytes) -> None:
     with pytest.raises(FrameError):
         decode_holds(payload)

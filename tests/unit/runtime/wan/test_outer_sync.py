@@ -5,10 +5,13 @@ from dataclasses import dataclass
 
 import torch
 from tests.fakes.clock import FakeClock
+from tests.fakes.turns import Turns
 from tests.fakes.wires import Network
 from torch import Tensor, nn
 
 from gridloom.runtime.compress import Blocks
+from gridloom.runtime.wan.events import Down, Received, Up
+from gridloom.runtime.wan.agreement import LocalAgreement
 from gridloom.runtime.wan.fragments import Fragments
 from gridloom.runtime.wan.history import Buffer, Given
 from gridloom.runtime.wan.outer import Fragment, OuterRule
@@ -89,6 +92,7 @@ class World:
         fragments = Fragments(list(net.parameters()), FRAGMENTS)
         rule = OuterRule(learning_rate=0.9, momentum=0.3)
         agreed = [Fragment(fragments.read(i), rule, Blocks(4)) for i in range(FRAGMENTS)]
+        agreement = LocalAgreement(fragments, agreed, OptimizerState(optimizer))
         made: list[OuterSync] = []
 
         def combine(given: Sequence[Given]) -> Buffer:
@@ -96,7 +100,7 @@ class World:
 
         rounds = Rounds(name, self.names, "same", self._policy, combine)
         peers = Peers(rounds, self.network.end(name), self.clock)
-        made.append(OuterSync(fragments, agreed, OptimizerState(optimizer), peers, EVERY))
+        made.append(OuterSync(agreement, peers, EVERY))
         number = self.names.index(name)
         return Site(number, net, optimizer, made[0], agreed, rounds, [], [])
 
@@ -200,3 +204,40 @@ def test_a_new_process_of_a_site_takes_over_where_the_others_are():
     newcomer = world.sites["c"]
     assert sum(newcomer.losses[30:40]) < 1.5 * before
     assert newcomer.optimizer.state[next(newcomer.net.parameters())]["step"] > 80
+
+
+def test_the_last_result_may_be_overtaken_by_the_goodbye():
+    """Large messages take half a second here, and small ones no time."""
+    world = World("ab")
+    world.run(range(30))
+    turns, network, clock = Turns(), world.network, world.clock
+    network.large_bytes = 60
+
+    def finish(name: str) -> Callable[[], None]:
+        site = world.sites[name]
+        end = network.ends[name]
+        look = end.events
+
+        def events(timeout_s: float) -> list[Up | Down | Received]:
+            clock.advance(timeout_s)
+            turns.hand_on()
+            if turns.count % 20 == 0:
+                network.release()
+            return look(timeout_s)
+
+        end.events = events  # type: ignore[method-assign]
+        return lambda: site.sync.finish(40.0)
+
+    turns.run([finish(name) for name in "ab"])
+    assert level(world)
+    assert torch.equal(world.sites["a"].weights, world.sites["b"].weights)
+
+
+def test_two_newcomers_at_once_are_given_the_same_state():
+    world = World("abc", history_bytes=0)
+    world.run(range(60))
+    for name in "bc":
+        world.sites[name] = world.begin(name)
+    world.run(range(60, 140))
+    assert level(world)
+    assert together(world.sites["a"], since=-6) == 6

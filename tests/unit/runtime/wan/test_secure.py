@@ -67,7 +67,8 @@ def test_a_certificate_of_another_authority_does_not(
 def test_one_who_does_not_finish_the_handshake_is_hung_up_on(
     site: Open, authority: trustme.CA, tmp_path: Path
 ) -> None:
-    south = site("south", {"north": None}, written(authority, tmp_path, "south"))
+    impatient = dataclasses.replace(written(authority, tmp_path, "south"), silence_s=0.4)
+    south = site("south", {"north": None}, impatient)
     assert south.transport.address
     with socket.create_connection(south.transport.address, timeout=WAIT_S) as sock:
         assert sock.recv(100) == b""

@@ -7,7 +7,7 @@ import threading
 from collections.abc import Callable
 
 import pytest
-from tests.unit.runtime.wan.conftest import HOST, QUICK, WAIT_S, Open, Proxy, Site
+from tests.unit.runtime.wan.conftest import HOST, IMPATIENT, QUICK, WAIT_S, Open, Proxy, Site
 
 from gridloom.base.errors import BrokenError, InputError
 from gridloom.base.system import SystemClock, SystemIds
@@ -167,7 +167,7 @@ def test_what_is_sent_while_a_peer_is_away_comes_when_it_is_back(
 
 
 def test_a_silent_link_is_down_and_comes_back(site: Open, proxy: MakeProxy) -> None:
-    north, south, between = through(site, proxy)
+    north, south, between = through(site, proxy, IMPATIENT)
     up(north)
     up(south)
     between.limit_bytes = 1_000_000
@@ -194,7 +194,7 @@ def test_a_damaged_chunk_breaks_its_stream_only_and_is_sent_again(
 
 
 def test_discarded_messages_are_forgotten_on_both_sides(site: Open, proxy: MakeProxy) -> None:
-    north, south, between = through(site, proxy)
+    north, south, between = through(site, proxy, IMPATIENT)
     up(north)
     between.limit_bytes = 500_000
     between.at_limit = lambda: setattr(between, "stalled", True)
@@ -302,7 +302,7 @@ def test_one_who_knows_the_token_but_is_not_awaited_is_turned_away(site: Open) -
     ],
 )
 def test_garbage_is_hung_up_on(site: Open, garbage: bytes) -> None:
-    south = site("south", {"north": None})
+    south = site("south", {"north": None}, IMPATIENT)
     assert south.transport.address
     with socket.create_connection(south.transport.address, timeout=WAIT_S) as sock:
         sock.sendall(garbage)
@@ -312,7 +312,7 @@ def test_garbage_is_hung_up_on(site: Open, garbage: bytes) -> None:
 
 
 def test_one_who_says_nothing_is_hung_up_on(site: Open) -> None:
-    south = site("south", {"north": None})
+    south = site("south", {"north": None}, IMPATIENT)
     assert south.transport.address
     with socket.create_connection(south.transport.address, timeout=WAIT_S) as sock:
         assert sock.recv(100) == b""

@@ -1,0 +1,240 @@
+"""Training across sites: speed, loss and bytes, beside the peers, in the same run and bed.
+
+    python -m bench.wan --quick            # the first case, gridloom alone, in under five minutes
+    python -m bench.wan [--case 40ms-100mbit] [--peers] [--json]
+
+Speed is measured on an emulated WAN (``bench/wan_bed.py``; needs root), every site on a core of its
+own, in alternated windows: in every second one the same ranks train for themselves, as if there
+were no network to pay for. Their ratio is ``tokens_ratio``. Loss does not depend on the link: it is
+measured without a bed (``bench/wan_loss.py``) against averaging whole gradients at every step, after
+equal tokens; ``loss_ratio`` is of the nats on text that was held out.
+"""
+
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from bench.wan_bed import ROOT, Bed
+from bench.wan_one import Outcome, installed, run_peer
+
+
+@dataclass(frozen=True)
+class Case:
+    """A WAN.
+
+    Attributes:
+        sites: Names.
+        links: Lines as ``tests/beds/wan/wan_link.py`` reads them.
+    """
+
+    sites: tuple[str, ...]
+    links: tuple[str, ...]
+
+
+CASES = {
+    "40ms-100mbit": Case(("a", "b"), ("* delay=20ms rate=100mbit",)),
+    "40ms-10mbit": Case(("a", "b"), ("* delay=20ms rate=10mbit",)),
+    "three-1gbit-lossy": Case(
+        ("a", "b", "c"),
+        (
+            "a b delay=10ms rate=1gbit loss=0.1%",
+            "b c delay=40ms rate=1gbit loss=0.1%",
+            "a c delay=75ms rate=1gbit loss=0.1%",
+        ),
+    ),
+}
+
+METHODS: dict[str, tuple[str, ...]] = {
+    "outer-16": ("--kind", "outer", "--every", "16", "--fragments", "4", "--bits", "4"),
+    "outer-50": ("--kind", "outer", "--every", "48", "--fragments", "8", "--bits", "4"),
+    "every-step": ("--kind", "every_step", "--every", "1", "--codec", "plain", "--bits", "32"),
+    "every-step-8": ("--kind", "every_step", "--every", "1", "--codec", "blocks", "--bits", "8"),
+    "accumulate-8": ("--kind", "accumulated", "--every", "8", "--codec", "plain", "--bits", "32"),
+}
+"""By name: what ``bench/wan_peers/gridloom_sync.py`` is told."""
+
+PEERS = ("ddp", "ddp-powersgd", "torchft-local-sgd", "torchft-diloco", "torchft-streaming",
+         "hivemind-local")  # fmt: skip
+
+
+@dataclass
+class Speed:
+    """How fast a method was on a bed.
+
+    Attributes:
+        tokens_ratio: Tokens a second over those without a WAN, the median of the windows.
+        spread: The lowest and the highest of these ratios.
+        tokens_per_s: Of all ranks, the median of the windows.
+        bytes_per_token: Sent by all sites, for a token of all sites.
+        hub_share: Of a core, that the emulation of the WAN took.
+        rounds: Outer rounds in the windows.
+    """
+
+    tokens_ratio: float | None
+    spread: tuple[float, float] | None
+    tokens_per_s: float
+    bytes_per_token: float
+    hub_share: float
+    rounds: int = 0
+    complaint: str = field(default="", repr=False)
+
+
+def speed_of(case: Case, method: str, window_steps: int, pairs: int) -> Speed:
+    """Measure a method of gridloom's in alternated windows."""
+    windows = 2 * pairs + 1
+    options = [*METHODS[method], "--outer-learning-rate", "1", "--outer-momentum", "0"]
+    options += ["--alternate", "--window", str(window_steps)]
+    options += ["--steps", str(windows * window_steps)]
+    with Bed(case.sites, case.links) as bed:
+        outcome = run_peer(bed, "gridloom", options, _cores(len(case.sites)), 3600.0)
+        hub_s = bed.hub_cpu_s()
+    return _speed(outcome, hub_s)
+
+
+def _speed(outcome: Outcome, hub_s: float) -> Speed:
+    """Compare every window without a WAN with the mean of its two neighbours."""
+    rows = [list(row) for row in zip(*outcome.windows.values(), strict=True)]
+    speeds = [sum(line["tokens"] / line["seconds"] for line in row) for row in rows]
+    alone = [bool(row[0]["alone"]) for row in rows]
+    ratios = [
+        statistics.mean((speeds[i - 1], speeds[i + 1])) / speeds[i]
+        for i in range(1, len(rows) - 1)
+        if alone[i]
+    ]
+    wan = [row for row, single in zip(rows, alone, strict=True) if not single]
+    tokens = sum(line["tokens"] for row in wan for line in row)
+    seconds = sum(row[0]["seconds"] for row in rows)
+    return Speed(
+        tokens_ratio=statistics.median(ratios) if ratios else None,
+        spread=(min(ratios), max(ratios)) if ratios else None,
+        tokens_per_s=statistics.median(
+            s for s, single in zip(speeds, alone, strict=True) if not single
+        )
+        if wan
+        else 0.0,
+        bytes_per_token=sum(line["sent_bytes"] for row in wan for line in row) / max(1, tokens),
+        hub_share=hub_s / max(1e-9, seconds),
+        rounds=sum(row[0]["rounds"] for row in rows),
+        complaint=outcome.complaint,
+    )
+
+
+def peer_speed(case: Case, peer: str, window_steps: int, windows: int) -> Speed:
+    """Measure a peer on the bed; the first window warms up."""
+    options = ["--window", str(window_steps), "--steps", str(windows * window_steps)]
+    with Bed(case.sites, case.links) as bed:
+        outcome = run_peer(bed, peer, options, _cores(len(case.sites)), 1800.0)
+        hub_s = bed.hub_cpu_s()
+    speeds = outcome.tokens_per_s()
+    seconds = sum(line["seconds"] for line in outcome.windows[0])
+    return Speed(
+        tokens_ratio=None,
+        spread=None,
+        tokens_per_s=statistics.median(speeds) if speeds else 0.0,
+        bytes_per_token=outcome.bytes_per_token(),
+        hub_share=hub_s / max(1e-9, seconds),
+        complaint=outcome.complaint,
+    )
+
+
+def loss_ratio(options: Sequence[str], tokens: float, seed: int) -> float:
+    """Return held-out nats of a method over those of every-step averaging, after equal tokens.
+
+    The two trainings run beside each other, each on a core of its own.
+    """
+    found: list[dict[str, Any]] = []
+    processes = []
+    for core, method in enumerate((("--kind", "every_step"), tuple(options))):
+        command = [sys.executable, "-m", "bench.wan_loss", "--tokens", str(tokens)]
+        command += ["--seed", str(seed), *method]
+        pinned = ["taskset", "--cpu-list", str(core % (os.cpu_count() or 1))]
+        processes.append(
+            subprocess.Popen(
+                [*pinned, *command],
+                cwd=ROOT,
+                env={**os.environ, "OMP_NUM_THREADS": "1"},
+                stdout=subprocess.PIPE,
+                stderr=subprocess.DEVNULL,
+                text=True,
+            )
+        )
+    for process in processes:
+        text, _ = process.communicate()
+        if process.returncode:
+            raise SystemExit("bench.wan_loss failed: run it by itself to see why")
+        found.append(json.loads(text.strip().splitlines()[-1]))
+    return float(found[1]["bits_per_byte"] / found[0]["bits_per_byte"])
+
+
+def _cores(sites: int) -> list[int | None]:
+    """Return a core for each site, as far as there are any."""
+    return [number % (os.cpu_count() or 1) for number in range(sites)]
+
+
+def _show(name: str, case: str, speed: Speed) -> None:
+    ratio = "      -" if speed.tokens_ratio is None else f"{speed.tokens_ratio:7.3f}"
+    spread = "" if speed.spread is None else f"{speed.spread[0]:.3f}-{speed.spread[1]:.3f}"
+    print(
+        f"{case:18} {name:18} {speed.tokens_per_s:8.0f} {ratio} {spread:12} "
+        f"{speed.bytes_per_token:10.1f} {speed.hub_share:6.3f}",
+        flush=True,
+    )
+    if speed.complaint:
+        print(speed.complaint, file=sys.stderr)
+
+
+def main() -> int:
+    """Print a line a measurement, and with ``--json`` all of them as the last line."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
+    parser.add_argument("--quick", action="store_true", help="the first case, shortly")
+    parser.add_argument("--json", action="store_true", help="figures as JSON in the last line")
+    parser.add_argument("--case", choices=tuple(CASES), action="append")
+    parser.add_argument("--method", choices=tuple(METHODS), action="append")
+    parser.add_argument("--peers", action="store_true", help="the peers too")
+    parser.add_argument("--window", type=int, default=64, help="training steps")
+    parser.add_argument("--pairs", type=int, default=4, help="windows with and without a WAN")
+    args = parser.parse_args()
+    cases = args.case or ["40ms-100mbit"] if args.quick else args.case or list(CASES)
+    methods = args.method or (["outer-16"] if args.quick else list(METHODS))
+    window, pairs = (48, 2) if args.quick else (args.window, args.pairs)
+    print(f"{'case':18} {'method':18} {'tokens/s':>8} {'ratio':>7} {'spread':12} {'bytes/token':>10} "
+          f"{'hub':>6}")  # fmt: skip
+    figures: dict[str, Any] = {}
+    for name in cases:
+        for method in methods:
+            speed = speed_of(CASES[name], method, window, pairs)
+            _show(method, name, speed)
+            figures[f"{name}/{method}"] = vars(speed)
+        for peer in PEERS if args.peers else ():
+            if why := installed(peer):
+                print(f"{name:18} {peer:18} left out: {why}")
+                continue
+            speed = peer_speed(CASES[name], peer, 20, 4)
+            _show(peer, name, speed)
+            figures[f"{name}/{peer}"] = vars(speed)
+    if args.quick:
+        figures["tokens_ratio"] = figures[f"{cases[0]}/{methods[0]}"]["tokens_ratio"]
+        figures["loss_ratio"] = loss_ratio(_loss_options(methods[0]), 4e5, seed=1)
+        print(f"tokens_ratio {figures['tokens_ratio']:.3f}, loss_ratio {figures['loss_ratio']:.3f}")
+    if args.json:
+        print(json.dumps(figures))
+    return 0
+
+
+def _loss_options(method: str) -> list[str]:
+    """Return what ``bench.wan_loss`` is told for a method."""
+    words = METHODS[method]
+    pairs = dict(zip(words[::2], words[1::2], strict=True))
+    kept = {key: value for key, value in pairs.items() if key != "--codec"}
+    kept |= {"--outer-learning-rate": "1", "--outer-momentum": "0"}
+    return [word for pair in kept.items() for word in pair]
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

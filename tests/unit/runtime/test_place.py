@@ -1,0 +1,102 @@
+"""Where a process stands, read from its environment."""
+
+import dataclasses
+
+import pytest
+
+from gridloom.base.errors import InputError
+from gridloom.runtime.place import ALONE, Place, place_in
+from gridloom.wire.launch import Rank
+
+
+def rank(number: int = 0, **changes: object) -> Rank:
+    """Return a rank of two sites with two ranks each; the first site has two nodes."""
+    values: dict[str, object] = {
+        "job_id": "job-1", "attempt": 1, "epoch": 1, "rank": number, "world_size": 4,
+        "local_rank": max(0, number - 2), "local_world_size": 1 if number < 2 else 2,
+        "node_rank": min(number, 2), "node_count": 3,
+        "site": "north" if number < 2 else "south", "site_ranks": (("north", 2), ("south", 2)),
+        "node_addresses": ("10.0.0.1", "10.0.0.2", "10.1.0.1"), "node_ranks": (1, 1, 2),
+        "master_address": "10.0.0.1", "master_port": 5000, "restart_count": 0,
+        "run_dir": "/run", "report_file": f"/run/report-{number}", "grace_s": 30,
+    }  # fmt: skip
+    return Rank(**(values | changes))
+
+
+def places() -> list[Place]:
+    return [place_in(rank(number).environment()) for number in range(4)]
+
+
+def test_a_site_is_a_world_of_its_own():
+    found = [(p.site, p.number, p.rank, p.size, p.local_rank, p.is_first) for p in places()]
+    assert found == [
+        ("north", 0, 0, 2, 0, True),
+        ("north", 0, 1, 2, 0, False),
+        ("south", 1, 0, 2, 0, True),
+        ("south", 1, 1, 2, 1, False),
+    ]
+    assert {p.sites for p in places()} == {("north", "south")}
+    assert [p.address for p in places()] == ["10.0.0.1", "10.0.0.2", "10.1.0.1", "10.1.0.1"]
+    assert [p.report_file for p in places()] == [f"/run/report-{n}" for n in range(4)]
+    assert {(p.job_id, p.run_dir) for p in places()} == {("job-1", "/run")}
+
+
+def test_ranks_of_one_site_meet_at_its_first_one_and_no_port_is_used_twice():
+    stores = [p.store for p in places()]
+    assert stores[0] == stores[1] == ("10.0.0.1", 5000)
+    assert stores[2] == stores[3] == ("10.1.0.1", 5001)
+    ports = {stores[0][1], stores[2][1]}
+    for place in places():
+        ports.add(place.lanes[place.site][1])
+    assert len(ports) == 2 + 4
+
+
+def test_ranks_of_the_same_number_know_one_another():
+    first, second, third, fourth = places()
+    assert first.lanes == third.lanes == {"north": ("10.0.0.1", 5002), "south": ("10.1.0.1", 5004)}
+    assert second.lanes == fourth.lanes == {
+        "north": ("10.0.0.2", 5003), "south": ("10.1.0.1", 5005),
+    }  # fmt: skip
+
+
+def test_nodes_of_equal_size_need_not_be_listed():
+    sites = rank(
+        3, site="south", node_ranks=(), local_world_size=2, node_rank=1, node_count=2,
+        node_addresses=("10.0.0.1", "10.1.0.1"),
+    )  # fmt: skip
+    place = place_in(sites.environment())
+    assert place.lanes == {"north": ("10.0.0.1", 5003), "south": ("10.1.0.1", 5005)}
+
+
+def test_sites_of_different_size_are_refused():
+    uneven = rank(site_ranks=(("north", 3), ("south", 1)))
+    with pytest.raises(InputError, match="different numbers of ranks: north 3, south 1"):
+        place_in(uneven.environment())
+
+
+def test_a_variable_that_is_missing_or_malformed_is_named():
+    environment = rank().environment()
+    with pytest.raises(InputError, match="GRIDLOOM_SITES is not set"):
+        place_in({name: v for name, v in environment.items() if name != "GRIDLOOM_SITES"})
+    with pytest.raises(InputError, match="malformed"):
+        place_in(environment | {"RANK": "first"})
+
+
+def test_torchruns_variables_make_one_site():
+    environment = {
+        "RANK": "3", "WORLD_SIZE": "4", "LOCAL_RANK": "1",
+        "MASTER_ADDR": "head", "MASTER_PORT": "29500",
+    }  # fmt: skip
+    place = place_in(environment)
+    assert (place.rank, place.size, place.local_rank) == (3, 4, 1)
+    assert place.store == ("head", 29500)
+    assert (place.site, place.sites, place.lanes) == (ALONE, (ALONE,), {})
+    with pytest.raises(InputError, match="torchrun is malformed"):
+        place_in(environment | {"WORLD_SIZE": "many"})
+
+
+def test_without_any_variable_a_process_is_alone():
+    place = place_in({})
+    assert (place.rank, place.size, place.local_rank, place.is_first) == (0, 1, 0, True)
+    assert dataclasses.replace(place, site="x", sites=("x",)).number == 0
+    assert place.job_id == place.report_file == place.run_dir == ""

@@ -1,0 +1,102 @@
+"""One process of a training: what it reports, and whether it should stop."""
+
+import dataclasses
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from tests.fakes.clock import FakeClock
+
+from gridloom.runtime.accelerator import backend_for, local_device, synchronize
+from gridloom.runtime.place import Place, place_in
+from gridloom.runtime.run import Run, StopWish
+
+
+def run(stop: StopWish | None = None, **changes: object) -> Run:
+    place: Place = dataclasses.replace(place_in({}), **changes)
+    return Run(place, FakeClock(), stop or StopWish())
+
+
+def lines(path: Path) -> list[dict[str, object]]:
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def test_the_first_report_says_that_training_runs_and_from_where(tmp_path):
+    path = tmp_path / "report"
+    one = run(report_file=str(path))
+    one.report(51, 2.5, 1000.0)
+    one.report(52, None, None)
+    found = lines(path)
+    assert [line["kind"] for line in found] == ["ready", "step", "step"]
+    assert found[0]["resumed_step"] == 50
+    assert (found[1]["step"], found[1]["loss"], found[1]["tokens_per_s"]) == (51, 2.5, 1000.0)
+    assert found[2]["step"] == 52
+
+
+def test_only_the_first_rank_of_a_node_reports_and_nobody_outside_of_gridloom(tmp_path):
+    path = tmp_path / "report"
+    run(report_file=str(path), local_rank=1).report(1, 2.5, None)
+    assert not path.exists()
+    run().report(1, 2.5, None)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGUSR1])
+def test_a_signal_is_a_wish_to_stop(number):
+    before = signal.getsignal(signal.SIGTERM), signal.getsignal(signal.SIGUSR1)
+    try:
+        stop = StopWish()
+        stop.listen()
+        one = run(stop)
+        assert not one.should_stop()
+        os.kill(os.getpid(), number)
+        assert one.should_stop()
+    finally:
+        signal.signal(signal.SIGTERM, before[0])
+        signal.signal(signal.SIGUSR1, before[1])
+
+
+def test_where_there_is_no_accelerator_the_cpu_and_gloo_do():
+    if torch.accelerator.is_available():
+        pytest.skip("there is one")
+    assert local_device(3) == torch.device("cpu")
+    assert backend_for(torch.device("cpu")) == "cpu:gloo"
+    synchronize(torch.device("cpu"))
+
+
+RANK = """
+import os, signal, sys
+from gridloom.base.system import SystemClock
+from gridloom.runtime.place import place_in
+from gridloom.runtime.run import Run, StopWish
+stop = StopWish()
+stop.listen()
+run = Run(place_in(os.environ), SystemClock(), stop)
+seen = [run.should_stop()]
+if run.place.rank == 1:
+    os.kill(os.getpid(), signal.SIGTERM)
+seen.append(run.should_stop())
+run.close()
+print(seen)
+"""
+
+
+def test_all_ranks_of_a_site_stop_after_the_same_step_when_one_is_asked():
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = str(probe.getsockname()[1])
+    shared = ["WORLD_SIZE=2", "MASTER_ADDR=127.0.0.1", f"MASTER_PORT={port}", "OMP_NUM_THREADS=1"]
+    ranks = [
+        subprocess.Popen(
+            ["env", *shared, f"RANK={rank}", sys.executable, "-c", RANK],
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        for rank in range(2)
+    ]
+    assert [rank.communicate(timeout=60)[0].strip() for rank in ranks] == ["[False, True]"] * 2

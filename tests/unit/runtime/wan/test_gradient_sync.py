@@ -1,0 +1,319 @@
+"""Sites that exchange gradients, with links and processes lost at any moment."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+import pytest
+import torch
+from tests.fakes.clock import FakeClock
+from tests.fakes.turns import KilledError, Turns
+from tests.fakes.wires import End, Network
+from torch import Tensor, nn
+
+from gridloom.model.parallel import SiteSync
+from gridloom.runtime.wan.events import Down, Received, Up
+from gridloom.runtime.wan.fragments import Fragments
+from gridloom.runtime.wan.gradient_sync import Encoder, GradientSync, Trained
+from gridloom.runtime.wan.history import Buffer, Given
+from gridloom.runtime.wan.methods import encoder
+from gridloom.runtime.wan.peers import Peers
+from gridloom.runtime.wan.rounds import RoundPolicy, Rounds
+from gridloom.runtime.wan.state import OptimizerState
+
+PATIENCE_S = 10.0
+STEP_S = 0.2
+TOP_K = SiteSync(codec="top_k", share=0.1)
+
+
+class Wire:
+    """A site's connections; looking for messages hands the baton on."""
+
+    def __init__(self, end: End, turns: Turns, clock: FakeClock) -> None:
+        self._end, self._turns, self._clock = end, turns, clock
+        self.looks = 0
+        self.at_look: dict[int, Callable[[], None]] = {}
+        self.send, self.links, self.close = end.send, end.links, end.close
+
+    def events(self, timeout_s: float) -> list[Up | Down | Received]:
+        self.looks += 1
+        if self.looks in self.at_look:
+            self.at_look[self.looks]()
+        happened = self._end.events(0.0)
+        if timeout_s and not happened:
+            self._clock.advance(timeout_s)
+            self._turns.hand_on()
+            happened = self._end.events(0.0)
+        return happened
+
+
+@dataclass
+class Site:
+    """One site.
+
+    Attributes:
+        shared: What ``exchange`` returned, step by step.
+        applied: The gradients of each update.
+        own: Its own gradients of each training step.
+    """
+
+    name: str
+    net: nn.Module
+    optimizer: torch.optim.Optimizer
+    wire: Wire
+    rounds: Rounds
+    peers: Peers
+    encoder: Encoder
+    sync: GradientSync = field(init=False)
+    shared: list[bool] = field(default_factory=list)
+    applied: list[Tensor] = field(default_factory=list)
+    own: list[Tensor] = field(default_factory=list)
+
+    @property
+    def weights(self) -> Tensor:
+        return torch.cat([p.detach().flatten() for p in self.net.parameters()])
+
+    def gradients(self) -> Tensor:
+        return torch.cat([p.grad.flatten() for p in self.net.parameters() if p.grad is not None])
+
+    def update(self) -> None:
+        self.applied.append(self.gradients().clone())
+        self.optimizer.step()
+
+    def step(self, number: int) -> None:
+        seed = 1000 * number + ord(self.name)
+        inputs = torch.randn(6, 8, generator=torch.Generator().manual_seed(seed))
+        targets = torch.sin(inputs @ torch.linspace(-1, 1, 32).view(8, 4))
+        self.optimizer.zero_grad(set_to_none=False)
+        ((self.net(inputs) - targets) ** 2).mean().backward()
+        self.own.append(self.gradients().clone())
+        self.shared.append(self.sync.exchange(6.0))
+
+
+class World:
+    """Sites, the wires between them, their common clock, and whose turn it is."""
+
+    def __init__(self, names: Sequence[str], how: SiteSync | None = None) -> None:
+        self.names, self.how = tuple(names), how or SiteSync()
+        self.clock, self.network, self.turns = FakeClock(), Network(), Turns()
+        self.sites = {name: self.begin(name) for name in names}
+
+    def begin(self, name: str) -> Site:
+        torch.manual_seed(3)
+        net = nn.Sequential(nn.Linear(8, 32), nn.Tanh(), nn.Linear(32, 4))
+        parameters = list(net.parameters())
+        for parameter in parameters:
+            parameter.grad = torch.zeros_like(parameter)
+        optimizer = torch.optim.AdamW(parameters, lr=1e-2)
+        weights = Fragments(parameters, 1)
+        gradients = Fragments([p.grad for p in parameters if p.grad is not None], 1)
+        encoders = [encoder(self.how, weights.numbers(0), []) for _ in range(2)]
+        made: list[GradientSync] = []
+
+        def combine(given: Sequence[Given]) -> Buffer:
+            return made[0].combine(given)
+
+        policy = RoundPolicy(patience_s=PATIENCE_S, history_bytes=0)
+        rounds = Rounds(name, self.names, "same", policy, combine)
+        wire = Wire(self.network.end(name), self.turns, self.clock)
+        peers = Peers(rounds, wire, self.clock)
+        site = Site(name, net, optimizer, wire, rounds, peers, encoders[0])
+        trained = Trained(weights, gradients, OptimizerState(optimizer), site.update)
+        made.append(GradientSync(trained, (encoders[0], encoders[1]), peers))
+        site.sync = made[0]
+        return site
+
+    def run(self, works: dict[str, Callable[[Site], None]]) -> None:
+        """Let each site do its work, and then follow the others to their end."""
+
+        def job(name: str, work: Callable[[Site], None]) -> Callable[[], None]:
+            def do() -> None:
+                site = self.sites[name]
+                site.sync.join(PATIENCE_S)
+                work(site)
+                site.sync.finish(10 * PATIENCE_S)
+
+            return do
+
+        self.turns.run([job(name, work) for name, work in works.items()])
+
+    def train(self, site: Site, steps: int, pause: int = 1) -> None:
+        """Make training steps that take so many turns each."""
+        for number in range(steps):
+            for _ in range(pause):
+                self.clock.advance(STEP_S / len(self.names))
+                self.turns.hand_on()
+            site.step(number)
+
+    def kill(self, name: str) -> None:
+        for other in self.names:
+            if other != name:
+                self.network.cut(name, other)
+        raise KilledError
+
+    def level(self, names: Sequence[str] = ()) -> bool:
+        """Return whether sites have the same weights to the bit, and know it."""
+        first, *others = [self.sites[name] for name in names or self.names]
+        return all(
+            torch.equal(one.weights, first.weights) and one.rounds.chain == first.rounds.chain
+            for one in others
+        )
+
+
+@pytest.mark.parametrize("how", [SiteSync(), TOP_K], ids=["exact", "top_k"])
+@pytest.mark.parametrize("names", ["ab", "abc"])
+def test_every_update_is_the_same_everywhere(names, how):
+    world = World(names, how)
+    world.run({name: lambda site: world.train(site, 10) for name in names})
+    assert world.level()
+    for site in world.sites.values():
+        assert site.shared == [True] * 10
+        assert site.rounds.version == 10
+
+
+@pytest.mark.parametrize("victim", "abc")
+def test_a_site_killed_at_any_moment_stops_nobody(victim):
+    others = [name for name in "abc" if name != victim]
+    for look in range(1, 16):
+        world = World("abc", TOP_K)
+        world.sites[victim].wire.at_look[look] = lambda world=world: world.kill(victim)
+        world.run({name: lambda site, world=world: world.train(site, 8) for name in "abc"})
+        assert world.level(others), look
+        assert all(sum(world.sites[name].shared) >= 7 for name in others), look
+
+
+@pytest.mark.parametrize("names", ["ab", "abc"])
+def test_a_link_cut_at_any_moment_and_mended_leaves_one_model(names):
+    for look in range(1, 14):
+        world = World(names, TOP_K)
+        at_look = world.sites["b"].wire.at_look
+        at_look[look] = lambda world=world: world.network.cut("a", "b")
+        at_look[look + 8] = lambda world=world: world.network.join("a", "b")
+        world.run({name: lambda site, world=world: world.train(site, 30) for name in names})
+        assert world.level(), look
+        assert all(site.shared[-1] for site in world.sites.values()), look
+
+
+def test_a_leader_that_is_stuck_is_counted_out_until_it_is_heard_again():
+    world = World("abc")
+
+    def stuck(site: Site) -> None:
+        world.train(site, 3)
+        while sum(world.sites["b"].shared) < 15:  # its connections live on, it does nothing
+            world.turns.hand_on()
+        world.train(site, 5)
+
+    work = {"a": stuck} | dict.fromkeys("bc", lambda site: world.train(site, 20))
+    began_s = world.clock.monotonic_s()
+    world.run(work)
+    assert world.level()
+    for name in "bc":
+        assert sum(world.sites[name].shared) >= 19
+    assert world.clock.monotonic_s() - began_s < 10 * PATIENCE_S
+
+
+def test_a_follower_that_is_stuck_is_waited_for_once_and_not_sent_more_and_more():
+    world = World("abc")
+    sent = []
+
+    def stuck(site: Site) -> None:
+        world.train(site, 3)
+        end = world.network.ends["c"]
+        while sum(world.sites["a"].shared) < 30:
+            world.turns.hand_on()
+        sent.extend(e for e in end.happened if isinstance(e, Received) and len(e.body))
+        world.train(site, 5)
+
+    work = {"c": stuck} | dict.fromkeys("ab", lambda site: world.train(site, 40))
+    began_s = world.clock.monotonic_s()
+    world.run(work)
+    assert world.level()
+    assert len(sent) <= 3
+    assert world.clock.monotonic_s() - began_s < 10 * PATIENCE_S
+
+
+def test_two_sites_that_start_anew_together_take_over_the_state_of_the_third():
+    world = World("abc")
+
+    def first(name: str) -> None:
+        world.sites[name].sync.join(PATIENCE_S)
+        world.train(world.sites[name], 5)
+
+    world.turns.run([lambda name=name: first(name) for name in "abc"])
+    for name in "bc":
+        world.sites[name] = world.begin(name)
+    world.run({name: lambda site: world.train(site, 10) for name in "abc"})
+    assert world.level()
+    for name in "bc":
+        site = world.sites[name]
+        assert sum(site.shared) >= 8
+        assert site.optimizer.state[next(site.net.parameters())]["step"] >= 14
+
+
+def test_gradients_of_a_site_slower_than_the_patience_are_not_thrown_away():
+    world = World("abc")
+    slow = int(3.5 * PATIENCE_S / STEP_S)  # turns in a little more than the patience
+
+    def lasting(site: Site) -> None:
+        while len(world.sites["c"].shared) < 6:
+            site.step(len(site.shared))
+            for _ in range(slow // 4):
+                world.turns.hand_on()
+
+    work = dict.fromkeys("ab", lasting) | {"c": lambda site: world.train(site, 6, slow)}
+    world.run(work)
+    assert world.level()
+    assert sum(world.sites["c"].shared) >= 3
+
+
+def test_large_results_that_small_messages_overtake_are_waited_for():
+    world = World("abc", SiteSync())
+    world.network.large_bytes = 100
+
+    def late(site: Site) -> None:
+        site.wire.at_look = dict.fromkeys(range(0, 10_000, 20), world.network.release)
+        world.train(site, 8)
+
+    world.run({"a": late} | dict.fromkeys("bc", lambda site: world.train(site, 8)))
+    assert world.level()
+    for site in world.sites.values():
+        assert site.shared == [True] * 8
+    assert not [header for header in world.network.carried if b'"kind":"state"' in header]
+
+
+def test_what_a_site_made_use_of_alone_is_not_sent_again():
+    world = World("ab", TOP_K)
+    site = world.sites["b"]
+    site.wire.at_look[12] = lambda: world.network.cut("a", "b")  # amid an exchange
+    world.run({name: lambda site: world.train(site, 6) for name in "ab"})
+    assert not all(site.shared)
+    alone = [
+        applied for applied, shared in zip(site.applied, site.shared, strict=True) if not shared
+    ]
+    own = [gradients for gradients, shared in zip(site.own, site.shared, strict=True) if not shared]
+    assert torch.equal(alone[-1], own[-1])  # nobody led: as it was
+    residual = site.encoder.residual  # type: ignore[attr-defined]
+    assert not torch.allclose(alone[0], own[0])  # it had been sent already
+    sent = sum(site.own[: len(site.shared) - len(own) + 1]) - residual
+    assert float((sent - alone[0]).norm()) < float(sent.norm())
+
+
+def test_a_gradient_that_came_too_late_is_kept_for_the_next():
+    world = World("ab", TOP_K)
+    world.network.large_bytes = 100
+    site = world.sites["b"]
+
+    def first(own: Site) -> None:
+        own.step(0)  # without b, whose offer is slow
+        world.network.release()
+        world.network.large_bytes = None
+        world.train(own, 3)
+
+    def second(own: Site) -> None:
+        own.step(0)
+        assert own.shared == [False]
+        torch.testing.assert_close(site.encoder.residual, own.own[0])  # type: ignore[attr-defined]
+        world.train(own, 3)
+
+    world.run({"a": first, "b": second})
+    assert world.level()
+    assert all(site.shared[-2:])

@@ -5,9 +5,9 @@
 
 Speed is measured on an emulated WAN (``bench/wan_bed.py``; needs root), every site on a core of its
 own, in alternated windows: in every second one the same ranks train for themselves, as if there
-were no network to pay for. Their ratio is ``tokens_ratio``. Loss does not depend on the link: it is
-measured without a bed (``bench/wan_loss.py``) against averaging whole gradients at every step, after
-equal tokens; ``loss_ratio`` is of the nats on text that was held out.
+were no network to pay for. Their ratio is ``tokens_ratio``. Loss does not depend on the link: it
+is measured without a bed (``bench/wan_loss.py``) against averaging whole gradients at every step,
+after equal tokens; ``loss_ratio`` is of the nats on text that was held out.
 """
 
 import argparse
@@ -203,8 +203,7 @@ def main() -> int:
     cases = args.case or ["40ms-100mbit"] if args.quick else args.case or list(CASES)
     methods = args.method or (["outer-16"] if args.quick else list(METHODS))
     window, pairs = (48, 2) if args.quick else (args.window, args.pairs)
-    print(f"{'case':18} {'method':18} {'tokens/s':>8} {'ratio':>7} {'spread':12} {'bytes/token':>10} "
-          f"{'hub':>6}")  # fmt: skip
+    print(f"{'case':18} {'method':18} {'tokens/s':>8}   ratio {'spread':12} bytes/token    hub")
     figures: dict[str, Any] = {}
     for name in cases:
         for method in methods:

@@ -34,16 +34,15 @@ def main(steps: int = 300) -> int:
     torch.manual_seed(1)  # the same weights at every site
     model = gl.parallelize(Reader())
     optimizer = torch.optim.AdamW(model.module.parameters(), lr=3e-3)
-    sync = gl.sync(model.module, optimizer, gl.SiteSync(kind="outer", every=10))
+    sync = gl.sync(model, optimizer, gl.SiteSync(kind="outer", every=10))
     data = gl.data(windows, batch_size=16, seed=1, passes=None)
-    parts = {"model": model, "optimizer": optimizer, "data": data}
+    parts = {"model": model, "optimizer": optimizer, "sync": sync, "data": data}
     checkpoint = gl.checkpoint("own-loop-checkpoints", every=100, **parts)
     done = checkpoint.load()
     for step, batch in zip(range(done + 1, steps + 1), data, strict=False):
         batch = batch.to(run.device).long()
         loss = nn.functional.cross_entropy(model.module(batch[:, :-1]).mT, batch[:, 1:])
         loss.backward()
-        model.finish()  # gradients are whole in the site
         sync.step(tokens=batch[:, 1:].numel())
         gl.report(step, loss=loss.item())
         is_stopped = gl.should_stop()

@@ -1,6 +1,5 @@
 """One process of a training: where it stands, whom it reports to, and whether it should stop."""
 
-import os
 import signal
 from datetime import timedelta
 from pathlib import Path
@@ -8,6 +7,7 @@ from types import FrameType
 
 import torch
 import torch.distributed as dist
+from torch._C._distributed_c10d import TCPStore
 
 from gridloom.base.clock import Clock
 from gridloom.runtime.accelerator import backend_for, local_device
@@ -94,7 +94,7 @@ class Run:
         place, timeout = self.place, timedelta(seconds=TIMEOUT_S)
         with peers_guarded():
             host, port = place.store
-            store = dist.TCPStore(host, port, place.size, place.rank == 0, timeout)
+            store = TCPStore(host, port, place.size, place.rank == 0, timeout)
             dist.init_process_group(
                 backend_for(self.device),
                 store=store,

@@ -1,6 +1,7 @@
 """Where a process stands, read from its environment."""
 
 import dataclasses
+from typing import Any
 
 import pytest
 
@@ -9,9 +10,9 @@ from gridloom.runtime.place import ALONE, Place, place_in
 from gridloom.wire.launch import Rank
 
 
-def rank(number: int = 0, **changes: object) -> Rank:
+def rank(number: int = 0, **changes: Any) -> Rank:
     """Return a rank of two sites with two ranks each; the first site has two nodes."""
-    values: dict[str, object] = {
+    values: dict[str, Any] = {
         "job_id": "job-1", "attempt": 1, "epoch": 1, "rank": number, "world_size": 4,
         "local_rank": max(0, number - 2), "local_world_size": 1 if number < 2 else 2,
         "node_rank": min(number, 2), "node_count": 3,
@@ -27,7 +28,7 @@ def places() -> list[Place]:
     return [place_in(rank(number).environment()) for number in range(4)]
 
 
-def test_a_site_is_a_world_of_its_own():
+def test_a_site_is_a_world_of_its_own() -> None:
     found = [(p.site, p.number, p.rank, p.size, p.local_rank, p.is_first) for p in places()]
     assert found == [
         ("north", 0, 0, 2, 0, True),
@@ -41,7 +42,7 @@ def test_a_site_is_a_world_of_its_own():
     assert {(p.job_id, p.run_dir) for p in places()} == {("job-1", "/run")}
 
 
-def test_ranks_of_one_site_meet_at_its_first_one_and_no_port_is_used_twice():
+def test_ranks_of_one_site_meet_at_its_first_one_and_no_port_is_used_twice() -> None:
     stores = [p.store for p in places()]
     assert stores[0] == stores[1] == ("10.0.0.1", 5000)
     assert stores[2] == stores[3] == ("10.1.0.1", 5001)
@@ -51,7 +52,7 @@ def test_ranks_of_one_site_meet_at_its_first_one_and_no_port_is_used_twice():
     assert len(ports) == 2 + 4
 
 
-def test_ranks_of_the_same_number_know_one_another():
+def test_ranks_of_the_same_number_know_one_another() -> None:
     first, second, third, fourth = places()
     assert first.lanes == third.lanes == {"north": ("10.0.0.1", 5002), "south": ("10.1.0.1", 5004)}
     assert second.lanes == fourth.lanes == {
@@ -59,7 +60,7 @@ def test_ranks_of_the_same_number_know_one_another():
     }  # fmt: skip
 
 
-def test_nodes_of_equal_size_need_not_be_listed():
+def test_nodes_of_equal_size_need_not_be_listed() -> None:
     sites = rank(
         3, site="south", node_ranks=(), local_world_size=2, node_rank=1, node_count=2,
         node_addresses=("10.0.0.1", "10.1.0.1"),
@@ -68,13 +69,13 @@ def test_nodes_of_equal_size_need_not_be_listed():
     assert place.lanes == {"north": ("10.0.0.1", 5003), "south": ("10.1.0.1", 5005)}
 
 
-def test_sites_of_different_size_are_refused():
+def test_sites_of_different_size_are_refused() -> None:
     uneven = rank(site_ranks=(("north", 3), ("south", 1)))
     with pytest.raises(InputError, match="different numbers of ranks: north 3, south 1"):
         place_in(uneven.environment())
 
 
-def test_a_variable_that_is_missing_or_malformed_is_named():
+def test_a_variable_that_is_missing_or_malformed_is_named() -> None:
     environment = rank().environment()
     with pytest.raises(InputError, match="GRIDLOOM_SITES is not set"):
         place_in({name: v for name, v in environment.items() if name != "GRIDLOOM_SITES"})
@@ -82,7 +83,7 @@ def test_a_variable_that_is_missing_or_malformed_is_named():
         place_in(environment | {"RANK": "first"})
 
 
-def test_torchruns_variables_make_one_site():
+def test_torchruns_variables_make_one_site() -> None:
     environment = {
         "RANK": "3", "WORLD_SIZE": "4", "LOCAL_RANK": "1",
         "MASTER_ADDR": "head", "MASTER_PORT": "29500",
@@ -95,7 +96,7 @@ def test_torchruns_variables_make_one_site():
         place_in(environment | {"WORLD_SIZE": "many"})
 
 
-def test_without_any_variable_a_process_is_alone():
+def test_without_any_variable_a_process_is_alone() -> None:
     place = place_in({})
     assert (place.rank, place.size, place.local_rank, place.is_first) == (0, 1, 0, True)
     assert dataclasses.replace(place, site="x", sites=("x",)).number == 0

@@ -8,6 +8,7 @@ import socket
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -18,7 +19,7 @@ from gridloom.runtime.place import Place, place_in
 from gridloom.runtime.run import Run, StopWish
 
 
-def run(stop: StopWish | None = None, **changes: object) -> Run:
+def run(stop: StopWish | None = None, **changes: Any) -> Run:
     place: Place = dataclasses.replace(place_in({}), **changes)
     return Run(place, FakeClock(), stop or StopWish())
 
@@ -27,7 +28,7 @@ def lines(path: Path) -> list[dict[str, object]]:
     return [json.loads(line) for line in path.read_text().splitlines()]
 
 
-def test_the_first_report_says_that_training_runs_and_from_where(tmp_path):
+def test_the_first_report_says_that_training_runs_and_from_where(tmp_path: Path) -> None:
     path = tmp_path / "report"
     one = run(report_file=str(path))
     one.report(51, 2.5, 1000.0)
@@ -39,7 +40,9 @@ def test_the_first_report_says_that_training_runs_and_from_where(tmp_path):
     assert found[2]["step"] == 52
 
 
-def test_only_the_first_rank_of_a_node_reports_and_nobody_outside_of_gridloom(tmp_path):
+def test_only_the_first_rank_of_a_node_reports_and_nobody_outside_of_gridloom(
+    tmp_path: Path,
+) -> None:
     path = tmp_path / "report"
     run(report_file=str(path), local_rank=1).report(1, 2.5, None)
     assert not path.exists()
@@ -47,7 +50,7 @@ def test_only_the_first_rank_of_a_node_reports_and_nobody_outside_of_gridloom(tm
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGUSR1])
-def test_a_signal_is_a_wish_to_stop(number):
+def test_a_signal_is_a_wish_to_stop(number: int) -> None:
     before = signal.getsignal(signal.SIGTERM), signal.getsignal(signal.SIGUSR1)
     try:
         stop = StopWish()
@@ -61,7 +64,7 @@ def test_a_signal_is_a_wish_to_stop(number):
         signal.signal(signal.SIGUSR1, before[1])
 
 
-def test_where_there_is_no_accelerator_the_cpu_and_gloo_do():
+def test_where_there_is_no_accelerator_the_cpu_and_gloo_do() -> None:
     if torch.accelerator.is_available():
         pytest.skip("there is one")
     assert local_device(3) == torch.device("cpu")
@@ -86,7 +89,7 @@ print(seen)
 """
 
 
-def test_all_ranks_of_a_site_stop_after_the_same_step_when_one_is_asked():
+def test_all_ranks_of_a_site_stop_after_the_same_step_when_one_is_asked() -> None:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = str(probe.getsockname()[1])

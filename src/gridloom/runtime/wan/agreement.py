@@ -1,8 +1,8 @@
 """What a site agrees on with the others, fragment by fragment, as one rank holds it."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
@@ -67,13 +67,19 @@ class Agreement(Protocol):
         """Take over what another site's ``pack`` gave."""
         ...
 
+    def state_dict(self) -> dict[str, Any]:
+        """Return what this rank needs to go on after a stop."""
+        ...
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Go on from there."""
+        ...
+
 
 class LocalAgreement:
     """All fragments are this process's own."""
 
-    def __init__(
-        self, fragments: Fragments, agreed: Sequence[Fragment], inner: InnerState
-    ) -> None:
+    def __init__(self, fragments: Fragments, agreed: Sequence[Fragment], inner: InnerState) -> None:
         """Join what belongs together.
 
         Args:
@@ -130,6 +136,15 @@ class LocalAgreement:
         for number, one in enumerate(self._agreed):
             one.adopt({name: state[f"{name}.{number}"] for name in one.state()})
             self._fragments.write(number, state[f"local.{number}"])
+
+    def state_dict(self) -> dict[str, Any]:
+        """As ``Agreement``."""
+        return {str(number): one.state_dict() for number, one in enumerate(self._agreed)}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """As ``Agreement``."""
+        for number, one in enumerate(self._agreed):
+            one.load_state_dict(state[str(number)])
 
 
 def _cosine(values: Sequence[Tensor]) -> float | None:

@@ -13,11 +13,10 @@ class Fragments:
     def __init__(self, tensors: Sequence[Tensor], count: int) -> None:
         """Cut ``tensors`` (any shapes, devices and floating-point types) into ``count`` parts.
 
-        Fewer, if there are fewer numbers than that.
+        Some are empty, if there are fewer numbers than that.
         """
         self._flat = [tensor.detach().view(-1) for tensor in tensors]
         total = sum(len(flat) for flat in self._flat)
-        count = max(1, min(count, total))
         edges = [total * i // count for i in range(count + 1)]
         self._pieces = [_pieces(self._flat, *ends) for ends in pairwise(edges)]
 
@@ -31,7 +30,7 @@ class Fragments:
     def read(self, fragment: int) -> Tensor:
         """Return a copy of a fragment, fp32 ``[n]`` on the CPU."""
         pieces = [piece.to("cpu", torch.float32) for piece in self._pieces[fragment]]
-        return torch.cat(pieces)
+        return torch.cat(pieces) if pieces else torch.zeros(0)
 
     def write(self, fragment: int, values: Tensor) -> None:
         """Overwrite a fragment with fp32 ``[n]``."""

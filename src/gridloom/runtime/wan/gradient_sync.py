@@ -5,9 +5,9 @@ or does not answer within the rounds' patience, is left out of it. A site withou
 with its own gradients, and takes the others' state over when they are back.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
@@ -46,6 +46,14 @@ class Encoder(Protocol):
         """Return fp32 ``[numbers]`` from a payload of any site."""
         ...
 
+    def state_dict(self) -> dict[str, Tensor]:
+        """Return what it remembers of earlier gradients."""
+        ...
+
+    def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
+        """Go on from there."""
+        ...
+
 
 @dataclass(frozen=True)
 class Trained:
@@ -53,13 +61,13 @@ class Trained:
 
     Attributes:
         weights: The weights, in one fragment.
-        gradients: Theirs, means over this site's tokens, in one fragment.
+        gradients: Returns theirs, means over this site's tokens, in one fragment.
         inner: What a newcomer is given beside the weights.
         update: Changes the weights by the gradients.
     """
 
     weights: Fragments
-    gradients: Fragments
+    gradients: Callable[[], Fragments]
     inner: InnerState
     update: Callable[[], None]
 
@@ -95,7 +103,7 @@ class GradientSync:
         """
         rounds = self._peers.rounds
         self._peers.pump()
-        own = self._trained.gradients.read(0)  # making up for what was missed overwrites them
+        own = self._trained.gradients().read(0)  # making up for what was missed overwrites them
         has_missed = bool(rounds.settled)
         is_of_another_model = any(isinstance(what, Adopted) for what in rounds.settled)
         self._take_in()
@@ -117,6 +125,19 @@ class GradientSync:
         """Follow those who still train after the last update here, and leave."""
         await_done(self._peers, self._follow, patience_s)
         self._peers.close(patience_s)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return what this site needs to go on after a stop; rounds that ended are taken in."""
+        self._take_in()
+        rounds = self._peers.rounds
+        encoders = [one.state_dict() for one in (self._encoder, self._average_encoder)]
+        return {"encoders": encoders, "version": rounds.version, "chain": rounds.chain}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Go on from there; before ``join``."""
+        for one, its in zip((self._encoder, self._average_encoder), state["encoders"], strict=True):
+            one.load_state_dict(its)
+        self._peers.rounds.version, self._peers.rounds.chain = state["version"], state["chain"]
 
     def combine(self, given: Sequence[Given]) -> Buffer:
         """Return one payload for the next round's result, out of several."""
@@ -147,7 +168,7 @@ class GradientSync:
 
     def _go_alone(self, gradients: Tensor) -> None:
         """Make an update with ``gradients`` ``[n]`` that the other sites do not make."""
-        self._trained.gradients.write(0, gradients)
+        self._trained.gradients().write(0, gradients)
         self._trained.update()
         self._peers.rounds.diverge(as_buffer(gradients.view(torch.uint8)))
 
@@ -162,7 +183,7 @@ class GradientSync:
         for what in settled:
             match what:
                 case Outcome():
-                    self._trained.gradients.write(0, self._mean(what.parts))
+                    self._trained.gradients().write(0, self._mean(what.parts))
                     self._trained.update()
                     shared = what.included
                 case Adopted():

@@ -1,6 +1,6 @@
 """What a method of keeping sites one model sends with, and whether it can be at all."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import torch
 from torch import Tensor
@@ -82,6 +82,12 @@ class _Exact:
 
     def decode(self, payload: Tensor, numbers: int) -> Tensor:
         return self._codec.decode(payload, numbers)
+
+    def state_dict(self) -> dict[str, Tensor]:
+        return {}
+
+    def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
+        pass
 
 
 class _WithFeedback(Feedback):

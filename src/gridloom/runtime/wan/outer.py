@@ -9,6 +9,7 @@ travel; what it has learnt in the meantime is kept on top of the new anchor.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -115,6 +116,37 @@ class Fragment:
         self.velocity.copy_(state["velocity"])
         self._feedback.residual.zero_()
         self._offer, self.unshared = None, 0.0
+
+    def state_dict(self) -> dict[str, object]:
+        """Return all that this site needs to go on after a stop, for a checkpoint."""
+        state: dict[str, object] = {
+            "anchor": self.anchor,
+            "velocity": self.velocity,
+            "unshared": self.unshared,
+            "feedback": self._feedback.state_dict(),
+        }
+        if self._result_feedback is not None:
+            state["result"] = self._result_feedback.state_dict()
+        if self._offer is not None:
+            offer = self._offer
+            state["offer"] = {
+                "local": offer.local, "payload": offer.payload, "tokens": offer.tokens,
+            }  # fmt: skip
+        return state
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Go on from there; an offer whose round did not end before the stop is taken back."""
+        self.anchor.copy_(state["anchor"])
+        self.velocity.copy_(state["velocity"])
+        self.unshared = float(state["unshared"])
+        self._feedback.load_state_dict(state["feedback"])
+        self._result_feedback = None
+        if "result" in state:
+            self._result_feedback = Feedback(self._codec, len(self.anchor))
+            self._result_feedback.load_state_dict(state["result"])
+        if "offer" in state:
+            self._withdraw(_Offer(**state["offer"]))
+        self._offer = None
 
     def _withdraw(self, offer: "_Offer") -> None:
         """Undo an offer that came too late: the weights still hold what was offered."""

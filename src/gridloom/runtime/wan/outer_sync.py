@@ -5,8 +5,9 @@ but one is due, so that it may travel as long as that without anybody waiting. I
 the next offer is made later: the interval follows what the link can carry.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from gridloom.runtime.wan.agreement import Agreement
 from gridloom.runtime.wan.history import Buffer, Given
@@ -93,6 +94,21 @@ class OuterSync:
                 deadline_s = self._peers.now_s() + patience_s
         self._take_in()
         self._peers.close(patience_s)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return what this site needs to go on after a stop; rounds that ended are taken in."""
+        self._take_in()
+        rounds = self._peers.rounds
+        return {
+            "steps_since": self._steps_since,
+            "version": rounds.version,
+            "chain": rounds.chain,
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Go on from there; before ``join``."""
+        self._steps_since = state["steps_since"]
+        self._peers.rounds.version, self._peers.rounds.chain = state["version"], state["chain"]
 
     def combine(self, given: Sequence[Given]) -> Buffer:
         """Return one payload for the next round's result, out of several."""

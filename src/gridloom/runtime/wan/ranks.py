@@ -8,6 +8,7 @@ fragment at a time and made small already, so the model is never gathered.
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -113,6 +114,14 @@ class SiteAgreement:
         self._body = body
         self._tell(call)
         self._unpack(call)
+
+    def state_dict(self) -> dict[str, Any]:
+        """As ``Agreement``: this rank's own."""
+        return self._own.state_dict()
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """As ``Agreement``."""
+        self._own.load_state_dict(state)
 
     def end(self) -> None:
         """Let the other ranks go on with their training."""

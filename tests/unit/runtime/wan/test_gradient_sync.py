@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 import pytest
 import torch
@@ -117,7 +118,7 @@ class World:
         wire = Wire(self.network.end(name), self.turns, self.clock)
         peers = Peers(rounds, wire, self.clock)
         site = Site(name, net, optimizer, wire, rounds, peers, encoders[0])
-        trained = Trained(weights, gradients, OptimizerState(optimizer), site.update)
+        trained = Trained(weights, lambda: gradients, OptimizerState(optimizer), site.update)
         made.append(GradientSync(trained, (encoders[0], encoders[1]), peers))
         site.sync = made[0]
         return site
@@ -161,7 +162,7 @@ class World:
 
 @pytest.mark.parametrize("how", [SiteSync(), TOP_K], ids=["exact", "top_k"])
 @pytest.mark.parametrize("names", ["ab", "abc"])
-def test_every_update_is_the_same_everywhere(names, how):
+def test_every_update_is_the_same_everywhere(names: str, how: SiteSync) -> None:
     world = World(names, how)
     world.run({name: lambda site: world.train(site, 10) for name in names})
     assert world.level()
@@ -171,29 +172,29 @@ def test_every_update_is_the_same_everywhere(names, how):
 
 
 @pytest.mark.parametrize("victim", "abc")
-def test_a_site_killed_at_any_moment_stops_nobody(victim):
+def test_a_site_killed_at_any_moment_stops_nobody(victim: str) -> None:
     others = [name for name in "abc" if name != victim]
     for look in range(1, 16):
         world = World("abc", TOP_K)
-        world.sites[victim].wire.at_look[look] = lambda world=world: world.kill(victim)
-        world.run({name: lambda site, world=world: world.train(site, 8) for name in "abc"})
+        world.sites[victim].wire.at_look[look] = partial(world.kill, victim)
+        world.run({name: partial(world.train, steps=8) for name in "abc"})
         assert world.level(others), look
         assert all(sum(world.sites[name].shared) >= 7 for name in others), look
 
 
 @pytest.mark.parametrize("names", ["ab", "abc"])
-def test_a_link_cut_at_any_moment_and_mended_leaves_one_model(names):
+def test_a_link_cut_at_any_moment_and_mended_leaves_one_model(names: str) -> None:
     for look in range(1, 14):
         world = World(names, TOP_K)
         at_look = world.sites["b"].wire.at_look
-        at_look[look] = lambda world=world: world.network.cut("a", "b")
-        at_look[look + 8] = lambda world=world: world.network.join("a", "b")
-        world.run({name: lambda site, world=world: world.train(site, 30) for name in names})
+        at_look[look] = partial(world.network.cut, "a", "b")
+        at_look[look + 8] = partial(world.network.join, "a", "b")
+        world.run({name: partial(world.train, steps=30) for name in names})
         assert world.level(), look
         assert all(site.shared[-1] for site in world.sites.values()), look
 
 
-def test_a_leader_that_is_stuck_is_counted_out_until_it_is_heard_again():
+def test_a_leader_that_is_stuck_is_counted_out_until_it_is_heard_again() -> None:
     world = World("abc")
 
     def stuck(site: Site) -> None:
@@ -211,9 +212,9 @@ def test_a_leader_that_is_stuck_is_counted_out_until_it_is_heard_again():
     assert world.clock.monotonic_s() - began_s < 10 * PATIENCE_S
 
 
-def test_a_follower_that_is_stuck_is_waited_for_once_and_not_sent_more_and_more():
+def test_a_follower_that_is_stuck_is_waited_for_once_and_not_sent_more_and_more() -> None:
     world = World("abc")
-    sent = []
+    sent: list[Received] = []
 
     def stuck(site: Site) -> None:
         world.train(site, 3)
@@ -231,14 +232,14 @@ def test_a_follower_that_is_stuck_is_waited_for_once_and_not_sent_more_and_more(
     assert world.clock.monotonic_s() - began_s < 10 * PATIENCE_S
 
 
-def test_two_sites_that_start_anew_together_take_over_the_state_of_the_third():
+def test_two_sites_that_start_anew_together_take_over_the_state_of_the_third() -> None:
     world = World("abc")
 
     def first(name: str) -> None:
         world.sites[name].sync.join(PATIENCE_S)
         world.train(world.sites[name], 5)
 
-    world.turns.run([lambda name=name: first(name) for name in "abc"])
+    world.turns.run([partial(first, name) for name in "abc"])
     for name in "bc":
         world.sites[name] = world.begin(name)
     world.run({name: lambda site: world.train(site, 10) for name in "abc"})
@@ -249,7 +250,7 @@ def test_two_sites_that_start_anew_together_take_over_the_state_of_the_third():
         assert site.optimizer.state[next(site.net.parameters())]["step"] >= 14
 
 
-def test_gradients_of_a_site_slower_than_the_patience_are_not_thrown_away():
+def test_gradients_of_a_site_slower_than_the_patience_are_not_thrown_away() -> None:
     world = World("abc")
     slow = int(3.5 * PATIENCE_S / STEP_S)  # turns in a little more than the patience
 
@@ -265,7 +266,7 @@ def test_gradients_of_a_site_slower_than_the_patience_are_not_thrown_away():
     assert sum(world.sites["c"].shared) >= 3
 
 
-def test_large_results_that_small_messages_overtake_are_waited_for():
+def test_large_results_that_small_messages_overtake_are_waited_for() -> None:
     world = World("abc", SiteSync())
     world.network.large_bytes = 100
 
@@ -280,7 +281,7 @@ def test_large_results_that_small_messages_overtake_are_waited_for():
     assert not [header for header in world.network.carried if b'"kind":"state"' in header]
 
 
-def test_what_a_site_made_use_of_alone_is_not_sent_again():
+def test_what_a_site_made_use_of_alone_is_not_sent_again() -> None:
     world = World("ab", TOP_K)
     site = world.sites["b"]
     site.wire.at_look[12] = lambda: world.network.cut("a", "b")  # amid an exchange
@@ -297,7 +298,7 @@ def test_what_a_site_made_use_of_alone_is_not_sent_again():
     assert float((sent - alone[0]).norm()) < float(sent.norm())
 
 
-def test_a_gradient_that_came_too_late_is_kept_for_the_next():
+def test_a_gradient_that_came_too_late_is_kept_for_the_next() -> None:
     world = World("ab", TOP_K)
     world.network.large_bytes = 100
     site = world.sites["b"]

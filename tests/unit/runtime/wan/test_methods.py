@@ -21,7 +21,7 @@ METHODS = [
 
 
 @pytest.mark.parametrize("how", METHODS, ids=str)
-def test_what_is_encoded_has_its_size_and_nothing_is_lost_for_good(how):
+def test_what_is_encoded_has_its_size_and_nothing_is_lost_for_good(how: SiteSync) -> None:
     check(how)
     made = encoder(how, NUMBERS, SHAPES)
     gradients = torch.randn(NUMBERS, generator=torch.Generator().manual_seed(1))
@@ -35,7 +35,7 @@ def test_what_is_encoded_has_its_size_and_nothing_is_lost_for_good(how):
 
 
 @pytest.mark.parametrize("how", METHODS[1:], ids=str)
-def test_what_is_taken_back_is_sent_with_the_next(how):
+def test_what_is_taken_back_is_sent_with_the_next(how: SiteSync) -> None:
     made = encoder(how, NUMBERS, SHAPES)
     gradients = torch.randn(NUMBERS, generator=torch.Generator().manual_seed(1))
     made.take_back(made.encode(gradients))
@@ -43,7 +43,7 @@ def test_what_is_taken_back_is_sent_with_the_next(how):
     assert float((again - gradients).norm()) < float(gradients.norm())
 
 
-def test_an_exact_method_forgets_what_is_taken_back():
+def test_an_exact_method_forgets_what_is_taken_back() -> None:
     made = encoder(SiteSync(), NUMBERS, SHAPES)
     made.take_back(made.encode(torch.ones(NUMBERS)))
     assert not made.decode(made.encode(torch.zeros(NUMBERS)), NUMBERS).any()
@@ -62,7 +62,7 @@ def test_an_exact_method_forgets_what_is_taken_back():
         (SiteSync(kind="outer", outer_momentum=1.0), ["outer_momentum"]),
     ],
 )
-def test_every_field_that_cannot_be_is_named(how, fields):
+def test_every_field_that_cannot_be_is_named(how: SiteSync, fields: list[str]) -> None:
     with pytest.raises(InputError) as caught:
         check(how)
     assert [one.field for one in caught.value.problems] == [f"sync.{field}" for field in fields]

@@ -10,8 +10,8 @@ from tests.fakes.wires import Network
 from torch import Tensor, nn
 
 from gridloom.runtime.compress import Blocks
-from gridloom.runtime.wan.events import Down, Received, Up
 from gridloom.runtime.wan.agreement import LocalAgreement
+from gridloom.runtime.wan.events import Down, Received, Up
 from gridloom.runtime.wan.fragments import Fragments
 from gridloom.runtime.wan.history import Buffer, Given
 from gridloom.runtime.wan.outer import Fragment, OuterRule
@@ -126,7 +126,7 @@ def together(site: Site, since: int = 0) -> int:
     return sum(len(one.sites) == len(site.rounds.present()) for one in site.done[since:])
 
 
-def test_rounds_follow_the_steps_and_the_same_seed_gives_the_same_bits():
+def test_rounds_follow_the_steps_and_the_same_seed_gives_the_same_bits() -> None:
     runs = []
     for _ in range(2):
         world = World("ab")
@@ -143,7 +143,7 @@ def test_rounds_follow_the_steps_and_the_same_seed_gives_the_same_bits():
         assert torch.equal(runs[0].sites[name].weights, runs[1].sites[name].weights)
 
 
-def test_cosine_and_norm_tell_how_far_the_sites_agree():
+def test_cosine_and_norm_tell_how_far_the_sites_agree() -> None:
     world = World("ab")
     world.run(range(20))
     for one in world.sites["a"].done:
@@ -156,7 +156,7 @@ def test_cosine_and_norm_tell_how_far_the_sites_agree():
     assert level(three)
 
 
-def test_a_site_of_a_third_of_the_speed_is_waited_for_by_nobody():
+def test_a_site_of_a_third_of_the_speed_is_waited_for_by_nobody() -> None:
     world = World("abc")
     world.run(range(240), lambda name, step: name != "c" or step % 3 == 0)
     fast, slow = world.sites["a"], world.sites["c"]
@@ -166,7 +166,7 @@ def test_a_site_of_a_third_of_the_speed_is_waited_for_by_nobody():
     assert slow.rounds.version >= fast.rounds.version - 1
 
 
-def test_a_cut_site_trains_on_and_brings_what_it_has_learnt():
+def test_a_cut_site_trains_on_and_brings_what_it_has_learnt() -> None:
     world = World("ab")
     world.run(range(40))
     world.network.cut("a", "b")
@@ -182,7 +182,7 @@ def test_a_cut_site_trains_on_and_brings_what_it_has_learnt():
     assert sum(second.losses[-20:]) < sum(second.losses[20:40])
 
 
-def test_what_was_missed_is_a_whole_state_where_no_history_is_kept():
+def test_what_was_missed_is_a_whole_state_where_no_history_is_kept() -> None:
     world = World("ab", history_bytes=0)
     world.run(range(40))
     world.network.cut("a", "b")
@@ -193,7 +193,7 @@ def test_what_was_missed_is_a_whole_state_where_no_history_is_kept():
     assert together(world.sites["b"], since=-6) == 6
 
 
-def test_a_new_process_of_a_site_takes_over_where_the_others_are():
+def test_a_new_process_of_a_site_takes_over_where_the_others_are() -> None:
     world = World("abc", history_bytes=0)
     world.run(range(60))
     before = sum(world.sites["c"].losses[-10:])
@@ -206,7 +206,7 @@ def test_a_new_process_of_a_site_takes_over_where_the_others_are():
     assert newcomer.optimizer.state[next(newcomer.net.parameters())]["step"] > 80
 
 
-def test_the_last_result_may_be_overtaken_by_the_goodbye():
+def test_the_last_result_may_be_overtaken_by_the_goodbye() -> None:
     """Large messages take half a second here, and small ones no time."""
     world = World("ab")
     world.run(range(30))
@@ -233,7 +233,7 @@ def test_the_last_result_may_be_overtaken_by_the_goodbye():
     assert torch.equal(world.sites["a"].weights, world.sites["b"].weights)
 
 
-def test_two_newcomers_at_once_are_given_the_same_state():
+def test_two_newcomers_at_once_are_given_the_same_state() -> None:
     world = World("abc", history_bytes=0)
     world.run(range(60))
     for name in "bc":

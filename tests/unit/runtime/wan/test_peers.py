@@ -8,7 +8,7 @@ from tests.fakes.clock import FakeClock
 from tests.fakes.wires import End, Network
 
 from gridloom.base.errors import InputError
-from gridloom.runtime.wan.contacts import Contacts
+from gridloom.runtime.wan.contacts import Contacts, Quorum
 from gridloom.runtime.wan.history import Given, History, Past
 from gridloom.runtime.wan.meeting import await_done, join
 from gridloom.runtime.wan.messages import (
@@ -101,7 +101,9 @@ def result(*parts: Part, number: int = 1, before: str = "") -> Result:
         (encode_message(Open(round=1, chain="x" * 1000)), b""),
     ],
 )
-def test_who_says_what_cannot_be_meant_is_not_listened_to_and_nobody_else_minds(header, body):
+def test_who_says_what_cannot_be_meant_is_not_listened_to_and_nobody_else_minds(
+    header: bytes, body: bytes
+) -> None:
     world = World()
     world.tell("c", "a", header, body)
     rounds = world.peers["a"].rounds
@@ -134,7 +136,7 @@ def test_who_says_what_cannot_be_meant_is_not_listened_to_and_nobody_else_minds(
         (Leave(version=2**53), b""),
     ],
 )
-def test_strange_numbers_stop_nobody_for_long(message: AnyMessage, body: bytes):
+def test_strange_numbers_stop_nobody_for_long(message: AnyMessage, body: bytes) -> None:
     world = World()
     world.tell("c", "a", encode_message(message), body)
     for _ in range(6):
@@ -154,14 +156,14 @@ def test_strange_numbers_stop_nobody_for_long(message: AnyMessage, body: bytes):
     assert world.peers["a"].rounds.version >= 4
 
 
-def test_sites_that_train_something_else_are_refused_at_the_start():
+def test_sites_that_train_something_else_are_refused_at_the_start() -> None:
     world = World(settings={"c": "other"})
     for name, strange in (("a", "c"), ("c", "a, b")):
         with pytest.raises(InputError, match=f"{strange} and this site do not train the same"):
             join(world.peers[name], lambda: None, PATIENCE_S)
 
 
-def test_a_newcomer_that_trains_something_else_does_not_stop_those_who_train():
+def test_a_newcomer_that_trains_something_else_does_not_stop_those_who_train() -> None:
     world = World()
     world.begin("c", settings="other")
     world.pump()
@@ -177,7 +179,7 @@ def test_a_newcomer_that_trains_something_else_does_not_stop_those_who_train():
     assert world.peers["a"].rounds.strangers == set()
 
 
-def test_a_restarted_site_is_not_done_because_it_was():
+def test_a_restarted_site_is_not_done_because_it_was() -> None:
     world = World()
     for name in "bc":
         world.peers[name].rounds.finish()
@@ -191,7 +193,7 @@ def test_a_restarted_site_is_not_done_because_it_was():
     assert all(world.peers[name].rounds.all_done() for name in "abc")
 
 
-def test_who_has_left_is_no_member_and_does_not_come_back_with_its_connection():
+def test_who_has_left_is_no_member_and_does_not_come_back_with_its_connection() -> None:
     world = World()
     world.peers["b"].rounds.leave()
     world.pump()
@@ -206,7 +208,7 @@ def test_who_has_left_is_no_member_and_does_not_come_back_with_its_connection():
     assert not world.peers["c"].rounds.has_quorum()
 
 
-def test_a_last_result_may_come_after_the_goodbye():
+def test_a_last_result_may_come_after_the_goodbye() -> None:
     world = World("ab")
     world.network.large_bytes = SIZE - 1
     world.offer("ab")
@@ -223,7 +225,7 @@ def test_a_last_result_may_come_after_the_goodbye():
     assert world.chains("a") == world.chains("b")
 
 
-def test_who_leaves_and_is_lost_before_its_last_result_came_is_waited_for_no_longer():
+def test_who_leaves_and_is_lost_before_its_last_result_came_is_waited_for_no_longer() -> None:
     world = World("ab")
     world.tell("a", "b", encode_message(Leave(version=5)))
     world.network.cut("a", "b")
@@ -232,7 +234,7 @@ def test_who_leaves_and_is_lost_before_its_last_result_came_is_waited_for_no_lon
     assert world.peers["b"].rounds.has_quorum()
 
 
-def test_what_is_under_way_is_not_sent_again_after_a_cut():
+def test_what_is_under_way_is_not_sent_again_after_a_cut() -> None:
     world = World("ab")
     world.begin("b", history_bytes=0)
     world.begin("a", history_bytes=0)
@@ -261,14 +263,14 @@ def test_what_is_under_way_is_not_sent_again_after_a_cut():
     assert len(world.chains()) == 1
 
 
-def test_a_state_is_given_to_nobody_who_is_gone():
+def test_a_state_is_given_to_nobody_who_is_gone() -> None:
     world = World()
     world.peers["a"].rounds.give_state("nobody", (b"state",))
     assert world.peers["a"].rounds.outbox == []
     assert world.peers["a"].rounds.present() == ["a", "b", "c"]
 
 
-def test_one_who_is_asked_and_does_not_answer_is_not_asked_for_ever():
+def test_one_who_is_asked_and_does_not_answer_is_not_asked_for_ever() -> None:
     world = World()
     world.offer("ab")
     world.network.cut("a", "c")
@@ -287,7 +289,7 @@ def test_one_who_is_asked_and_does_not_answer_is_not_asked_for_ever():
     assert not world.peers["c"].rounds.is_behind()
 
 
-def test_states_changed_alone_have_names_of_their_own():
+def test_states_changed_alone_have_names_of_their_own() -> None:
     rounds = [World("ab").peers["b"].rounds for _ in range(2)]
     seen = {""}
     for change in (b"one", b"two", b"two"):
@@ -299,7 +301,7 @@ def test_states_changed_alone_have_names_of_their_own():
     assert rounds[0].chain == rounds[1].chain
 
 
-def test_waiting_for_the_end_lasts_no_longer_than_the_patience():
+def test_waiting_for_the_end_lasts_no_longer_than_the_patience() -> None:
     world = World("ab")
     turns = []
 
@@ -318,7 +320,7 @@ def test_waiting_for_the_end_lasts_no_longer_than_the_patience():
     assert peers.links() == {}
 
 
-def test_history_keeps_what_fits_and_gives_what_follows():
+def test_history_keeps_what_fits_and_gives_what_follows() -> None:
     history, chain, pasts = History(3 * SIZE), "", []
     for number in range(1, 6):
         pasts.append(Past.of(number, chain, (Given(("a",), 1.0, b"%d" % number * SIZE),)))
@@ -333,7 +335,7 @@ def test_history_keeps_what_fits_and_gives_what_follows():
     assert history.since(2, pasts[1].result.chain) == []
 
 
-def test_numbers_that_are_none_are_no_message():
+def test_numbers_that_are_none_are_no_message() -> None:
     for weight in (math.nan, math.inf, -1.0):
         with pytest.raises(MessageError, match="cannot be read"):
             decode_message(encode_message(Offer(round=1, chain="", weight=weight)))
@@ -347,7 +349,7 @@ def test_numbers_that_are_none_are_no_message():
         ("majority", {"abcd": "abcd", "abc": "abc", "ab": "ab", "bc": "", "d": ""}),
     ],
 )
-def test_a_quorum_is_as_many_as_the_policy_says(quorum, expected):
+def test_a_quorum_is_as_many_as_the_policy_says(quorum: Quorum, expected: dict[str, str]) -> None:
     for present, leading in expected.items():
         for me in present:
             contacts = Contacts(me, "abcd", quorum)
@@ -358,7 +360,7 @@ def test_a_quorum_is_as_many_as_the_policy_says(quorum, expected):
             assert contacts.has_quorum() == (me in leading)
 
 
-def test_who_hears_most_leads_and_need_not_be_heard_by_all():
+def test_who_hears_most_leads_and_need_not_be_heard_by_all() -> None:
     world = World()
     world.network.cut("a", "b")
     world.pump()

@@ -2,6 +2,7 @@
 
 import copy
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 import torch
@@ -49,7 +50,7 @@ def copied(giver: nn.Module, giving: torch.optim.Optimizer, taking: torch.optim.
 
 @pytest.mark.parametrize("make", OPTIMIZERS.values(), ids=OPTIMIZERS)
 @pytest.mark.parametrize("used", [0, 3], ids=["into a fresh one", "into a used one"])
-def test_training_goes_on_to_the_bit_from_the_state_of_another(make, used):
+def test_training_goes_on_to_the_bit_from_the_state_of_another(make: Make, used: int) -> None:
     giver, taker = net(), net()
     giving, taking = make(list(giver.parameters())), make(list(taker.parameters()))
     train(giver, giving, range(5))
@@ -63,13 +64,13 @@ def test_training_goes_on_to_the_bit_from_the_state_of_another(make, used):
 
 
 @pytest.mark.parametrize("make", OPTIMIZERS.values(), ids=OPTIMIZERS)
-def test_of_one_that_was_never_used_there_is_nothing_to_give(make):
+def test_of_one_that_was_never_used_there_is_nothing_to_give(make: Make) -> None:
     model = net()
     optimizer = make(list(model.parameters()))
     assert OptimizerState(optimizer).pack() == {}
 
 
-def test_what_was_taken_over_is_not_shared():
+def test_what_was_taken_over_is_not_shared() -> None:
     giver, taker = net(), net()
     giving = torch.optim.AdamW(giver.parameters())
     taking = torch.optim.AdamW(taker.parameters())
@@ -79,17 +80,17 @@ def test_what_was_taken_over_is_not_shared():
     assert {float(state["step"]) for state in taking.state.values()} == {2.0}
 
 
-def test_several_groups_are_one_list():
+def test_several_groups_are_one_list() -> None:
     model = net()
     first, *others = model.parameters()
-    groups = [{"params": [first], "lr": 1e-3}, {"params": others}]
+    groups: list[dict[str, Any]] = [{"params": [first], "lr": 1e-3}, {"params": others}]
     optimizer = torch.optim.AdamW(groups, lr=1e-2)
     train(model, optimizer, range(1))
     names = OptimizerState(optimizer).pack()
     assert {name.partition(".")[0] for name in names} == {"0", "1", "2", "3"}
 
 
-def test_payloads_share_their_memory_both_ways():
+def test_payloads_share_their_memory_both_ways() -> None:
     payload = torch.arange(5, dtype=torch.uint8)
     buffer = as_buffer(payload)
     payload[0] = 9

@@ -99,7 +99,7 @@ class Party:
         optimizer = torch.optim.AdamW(net.parameters(), lr=1e-2)
         options = SyncOptions(clip_norm=1.0, patience_s=20.0, transport=QUICK)
         sync = Sync(run, net, optimizer, self.how, options)
-        trained = Trained(present=sync.present())
+        trained = Trained()
         share = SAMPLES // count
         samples = (
             self.shares[number] if self.shares else range(number * share, (number + 1) * share)
@@ -112,6 +112,7 @@ class Party:
             sync.step(tokens=len(samples))
             trained.losses.append(float(loss.detach()))
             trained.rounds += [one.sites for one in sync.rounds()]
+            trained.present = trained.present or sync.present()
         trained.events += sync.events()
         sync.finish()
         trained.weights = [p.detach().clone() for p in net.parameters()]
@@ -162,7 +163,9 @@ def apart(one: Sequence[Tensor], two: Sequence[Tensor]) -> float:
 
 
 @pytest.mark.parametrize("count", [2, 3])
-def test_every_step_is_the_training_of_one_process(count, ports):
+def test_every_step_is_the_training_of_one_process(
+    count: int, ports: Callable[[int], list[int]]
+) -> None:
     names = ["a", "b", "c"][:count]
     trained = Party(names, SiteSync(), 12, ports(count)).run()
     for name in names:
@@ -170,13 +173,15 @@ def test_every_step_is_the_training_of_one_process(count, ports):
         assert apart(trained[name].weights, alone(12)) < 1e-5
 
 
-def test_uneven_shares_are_weighed_by_tokens(ports):
+def test_uneven_shares_are_weighed_by_tokens(ports: Callable[[int], list[int]]) -> None:
     shares = [range(9), range(9, 12)]
     trained = Party(["a", "b"], SiteSync(), 12, ports(2), shares=shares).run()
     assert apart(trained["a"].weights, alone(12)) < 1e-5
 
 
-def test_accumulated_gradients_are_those_of_a_larger_batch(ports):
+def test_accumulated_gradients_are_those_of_a_larger_batch(
+    ports: Callable[[int], list[int]],
+) -> None:
     how = SiteSync(kind="accumulated", every=3)
     trained = Party(["a", "b"], how, 12, ports(2)).run()
     assert apart(trained["a"].weights, trained["b"].weights) == 0
@@ -193,14 +198,16 @@ def test_accumulated_gradients_are_those_of_a_larger_batch(ports):
     ],
     ids=lambda how: how.codec,
 )
-def test_compressed_gradients_train_as_well(how, ports):
+def test_compressed_gradients_train_as_well(
+    how: SiteSync, ports: Callable[[int], list[int]]
+) -> None:
     trained = Party(["a", "b"], how, 60, ports(2)).run()
     assert apart(trained["a"].weights, trained["b"].weights) == 0
     assert loss_of(trained["a"].weights) < 1.2 * loss_of(alone(60))
 
 
 @pytest.mark.parametrize("count", [2, 3])
-def test_outer_rounds_end_in_one_model(count, ports):
+def test_outer_rounds_end_in_one_model(count: int, ports: Callable[[int], list[int]]) -> None:
     names = ["a", "b", "c"][:count]
     how = SiteSync(
         kind="outer", every=8, codec="blocks", bits=4, fragments=4,
@@ -213,7 +220,9 @@ def test_outer_rounds_end_in_one_model(count, ports):
     assert tuple(names) in trained["a"].rounds
 
 
-def test_a_slower_site_makes_fewer_steps_and_stops_nobody(ports):
+def test_a_slower_site_makes_fewer_steps_and_stops_nobody(
+    ports: Callable[[int], list[int]],
+) -> None:
     clock = SystemClock()
 
     def before(name: str, step: int) -> None:

@@ -1,0 +1,90 @@
+"""Two sites of two ranks each: what a site decides, all its ranks do."""
+
+import json
+import os
+import socket
+import subprocess
+import sys
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gridloom.wire.launch import Rank
+
+PROGRAM = Path(__file__).with_name("cut_sites.py")
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(180)]
+
+
+def free_ports(count: int) -> list[int]:
+    """Return ports in a row that nobody listens on."""
+    for _ in range(50):
+        with ExitStack() as stack:
+            first = stack.enter_context(socket.create_server(("127.0.0.1", 0)))
+            port = int(first.getsockname()[1])
+            try:
+                for other in range(port + 1, port + count):
+                    stack.enter_context(socket.create_server(("127.0.0.1", other)))
+            except OSError:
+                continue
+            return list(range(port, port + count))
+    raise AssertionError("no ports are free in a row")
+
+
+@pytest.fixture(scope="module")
+def ended() -> list[list[dict[str, Any]]]:
+    """What each rank said, a line a plan."""
+    ports = free_ports(16)
+    processes = []
+    for number in range(4):
+        rank = Rank(
+            job_id="job", attempt=1, epoch=1, rank=number, world_size=4, local_rank=number,
+            local_world_size=4, node_rank=0, node_count=1, site="ab"[number // 2],
+            site_ranks=(("a", 2), ("b", 2)), node_addresses=("127.0.0.1",),
+            master_address="127.0.0.1", master_port=ports[0], restart_count=0, run_dir="",
+            report_file="", grace_s=5.0, node_ranks=(4,),
+        )  # fmt: skip
+        processes.append(
+            subprocess.Popen(
+                [sys.executable, str(PROGRAM), str(ports[8]), str(ports[12])],
+                env={**os.environ, **rank.environment(), "OMP_NUM_THREADS": "1"},
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                text=True,
+            )
+        )
+    said = []
+    for process in processes:
+        out, err = process.communicate(timeout=150)
+        assert process.returncode == 0, err[-3000:]
+        said.append([json.loads(line) for line in out.splitlines()])
+    return said
+
+
+@pytest.mark.parametrize("plan", [0, 1], ids=["copies", "shards"])
+def test_all_ranks_end_with_one_model(ended: list[list[dict[str, Any]]], plan: int) -> None:
+    ranks = [lines[plan] for lines in ended]
+    assert [(one["site"], one["rank"]) for one in ranks] == [
+        ("a", 0), ("a", 1), ("b", 0), ("b", 1),
+    ]  # fmt: skip
+    for here, there in ((ranks[0], ranks[2]), (ranks[1], ranks[3])):
+        assert here["weights"] == there["weights"]
+        assert here["starts"] == there["starts"]
+    assert ranks[0]["together"] >= 3
+    assert sum(ranks[0]["losses"][-10:]) < sum(ranks[0]["losses"][:10])
+    assert {one for rank in ranks for one in rank["steps"]} == {40.0}
+
+
+def test_copies_are_the_same_and_shards_are_not(ended: list[list[dict[str, Any]]]) -> None:
+    copies, shards = ([lines[plan] for lines in ended] for plan in (0, 1))
+    assert copies[0]["weights"] == copies[1]["weights"]
+    assert shards[0]["weights"] != shards[1]["weights"]
+    assert sum(map(len, shards[0]["weights"])) < sum(map(len, copies[0]["weights"]))
+
+
+def test_every_rank_keeps_its_own_state(ended: list[list[dict[str, Any]]]) -> None:
+    for lines in ended:
+        for one in lines:
+            kept = {"agreement", "since_update", "tokens"}
+            assert set(one["saved"]) == (kept | {"sync"} if one["rank"] == 0 else kept)

@@ -1,7 +1,10 @@
 """What a training loop of one's own calls: the same on one process, one site or many."""
 
 import os
+import sys
+from collections.abc import Callable
 from pathlib import Path
+from types import TracebackType
 from typing import Unpack
 
 import torch
@@ -33,7 +36,10 @@ def init() -> Run:
         place = place_in(os.environ)
         if place.job_id:
             stop.listen()
-        _RUNS.append(Run(place, SystemClock(), stop))
+        run = Run(place, SystemClock(), stop)
+        if place.job_id:
+            sys.excepthook = _told_to(run)
+        _RUNS.append(run)
     return _RUNS[0]
 
 
@@ -130,6 +136,18 @@ def report(step: int, loss: float | None = None, tokens_per_s: float | None = No
 def should_stop() -> bool:
     """Return whether this training was asked to save and end; all ranks of a site must ask."""
     return _run().should_stop()
+
+
+def _told_to(run: Run) -> Callable[..., None]:
+    """Return what handles errors that nobody caught: they are told as the contract has it."""
+    before = sys.excepthook
+
+    def tell(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+        before(kind, error, trace)
+        if not isinstance(error, KeyboardInterrupt):
+            raise SystemExit(run.fail(error))
+
+    return tell
 
 
 def _run() -> Run:

@@ -1,7 +1,7 @@
 """Where one training process stands: its site, its ranks, and who its counterparts elsewhere are.
 
-A site is a world of its own; a rank speaks to the ranks with the same number at other sites (its
-*lane*). Read from the launch contract, from torchrun's variables, or from nothing at all.
+A site is a world of its own; its first rank speaks to the first ranks of the other sites. Read
+from the launch contract, from torchrun's variables, or from nothing at all.
 """
 
 from collections.abc import Mapping
@@ -29,7 +29,7 @@ class Place:
         local_rank: Number among the ranks of the node.
         address: Of this rank's node; empty if unknown.
         store: Where the first rank of the site serves the store of its process group.
-        lanes: Where the counterpart at each site listens, this rank's own place too.
+        speakers: Where the first rank of each site listens to the other sites.
         report_file: Where report lines go; empty for nowhere.
         run_dir: The job's run directory; empty outside of gridloom.
     """
@@ -42,7 +42,7 @@ class Place:
     local_rank: int
     address: str
     store: Address
-    lanes: Mapping[str, Address]
+    speakers: Mapping[str, Address]
     report_file: str = ""
     run_dir: str = ""
 
@@ -80,7 +80,7 @@ def place_in(environment: Mapping[str, str]) -> Place:
         local_rank=local_rank,
         address="",
         store=store,
-        lanes={},
+        speakers={},
     )
 
 
@@ -96,7 +96,7 @@ def _contracted(rank: Rank) -> Place:
     if len(set(sizes.values())) > 1:
         _refuse_uneven(sizes)
     nodes = _node_of_each_rank(rank)
-    first = firsts[rank.site]
+    hosts = {name: rank.node_addresses[nodes[first]] for name, first in firsts.items()}
     return Place(
         job_id=rank.job_id,
         site=rank.site,
@@ -105,14 +105,11 @@ def _contracted(rank: Rank) -> Place:
         size=sizes[rank.site],
         local_rank=rank.local_rank,
         address=rank.node_addresses[rank.node_rank],
-        # a port for each site's store, then one for each rank: several sites may share a node
-        store=(rank.node_addresses[nodes[first]], rank.master_port + sites.index(rank.site)),
-        lanes={
-            name: (
-                rank.node_addresses[nodes[firsts[name] + number]],
-                rank.master_port + len(sites) + firsts[name] + number,
-            )
-            for name in sites
+        # a port for the store of each site, and one for its speaker: several may share a node
+        store=(hosts[rank.site], rank.master_port + sites.index(rank.site)),
+        speakers={
+            name: (hosts[name], rank.master_port + len(sites) + index)
+            for index, name in enumerate(sites)
         },
         report_file=rank.report_file,
         run_dir=rank.run_dir,

@@ -1,5 +1,6 @@
 """One process of a training: where it stands, whom it reports to, and whether it should stop."""
 
+import contextlib
 import signal
 from datetime import timedelta
 from pathlib import Path
@@ -10,11 +11,25 @@ import torch.distributed as dist
 from torch._C._distributed_c10d import TCPStore
 
 from gridloom.base.clock import Clock
+from gridloom.base.errors import InputError
 from gridloom.runtime.accelerator import backend_for, local_device
-from gridloom.runtime.failure import peers_guarded
+from gridloom.runtime.failure import (
+    PeerLostError,
+    RuntimeFailureError,
+    StorageError,
+    peers_guarded,
+)
 from gridloom.runtime.place import Place
 from gridloom.runtime.records import append_line
-from gridloom.wire.launch import AnyLine, Ready, StepDone
+from gridloom.wire.launch import (
+    EXIT_CONFIG,
+    EXIT_IO,
+    EXIT_PEER_LOST,
+    AnyLine,
+    Failure,
+    Ready,
+    StepDone,
+)
 
 TIMEOUT_S = 300.0
 """How long a collective inside the site waits for a silent rank."""
@@ -84,6 +99,26 @@ class Run:
         self._is_reported = True
         if self.place.report_file and self.place.local_rank == 0:
             append_line(Path(self.place.report_file), line)
+
+    def fail(self, error: BaseException) -> int:
+        """Tell the agent why this process gives up, in its words; return the exit code for it."""
+        message, remedy, code = str(error) or type(error).__name__, "see the rank's log", 1
+        match error:
+            case PeerLostError():
+                return EXIT_PEER_LOST  # a victim: the cause speaks for itself
+            case StorageError():
+                remedy, code = error.remedy, EXIT_IO
+            case RuntimeFailureError():
+                remedy = error.remedy
+            case InputError():
+                remedy, code = "", EXIT_CONFIG
+            case OSError():
+                remedy, code = "", EXIT_IO
+            case _:
+                message = f"{type(error).__name__}: {error}"
+        with contextlib.suppress(OSError):  # the disk may be what is full
+            self.tell(Failure(message=message, remedy=remedy))
+        return code
 
     def close(self) -> None:
         """Leave the process group of the site."""

@@ -329,8 +329,8 @@ def connect(
     policy = replace(options.rounds, patience_s=options.patience_s, history_bytes=history_bytes)
     rounds = Rounds(place.site, place.sites, settings, policy, combine)
     transport = Transport(
-        Endpoint(name=place.site, listen=place.lanes[place.site], token=place.job_id),
-        {name: address for name, address in place.lanes.items() if name != place.site},
+        Endpoint(name=place.site, listen=place.speakers[place.site], token=place.job_id),
+        {name: address for name, address in place.speakers.items() if name != place.site},
         settings=options.transport,
         clock=run.clock,
         ids=SystemIds(),

@@ -45,7 +45,7 @@ from gridloom.wire.launch import EXIT_STOPPED, AnyLine, CheckpointDone, Ready, S
 
 PLACE = Place(
     job_id="job-1", site="north", sites=("north", "south"), rank=0, size=1, local_rank=0,
-    address="", store=("", 0), lanes={},
+    address="", store=("", 0), speakers={},
 )  # fmt: skip
 
 

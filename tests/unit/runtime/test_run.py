@@ -13,8 +13,11 @@ from typing import Any
 import pytest
 import torch
 from tests.fakes.clock import FakeClock
+from tests.unit.runtime.test_place import rank
 
+from gridloom.base.errors import InputError
 from gridloom.runtime.accelerator import backend_for, local_device, synchronize
+from gridloom.runtime.failure import PeerLostError, PoisonedError, StorageError
 from gridloom.runtime.place import Place, place_in
 from gridloom.runtime.run import Run, StopWish
 
@@ -103,3 +106,45 @@ def test_all_ranks_of_a_site_stop_after_the_same_step_when_one_is_asked() -> Non
         for rank in range(2)
     ]
     assert [rank.communicate(timeout=60)[0].strip() for rank in ranks] == ["[False, True]"] * 2
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "told"),
+    [
+        (PeerLostError("rank 3 went away"), 76, None),
+        (StorageError("the disk is full", "make room"), 74, ("the disk is full", "make room")),
+        (PoisonedError("the loss is nan", "lower it"), 1, ("the loss is nan", "lower it")),
+        (InputError("a bad flag"), 78, ("a bad flag", "")),
+        (FileNotFoundError(2, "No such file", "x"), 74, ("[Errno 2] No such file: 'x'", "")),
+        (ValueError("my own"), 1, ("ValueError: my own", "see the rank's log")),
+    ],
+    ids=lambda one: type(one).__name__,
+)
+def test_an_error_is_told_as_the_contract_has_it(
+    error: Exception, code: int, told: tuple[str, str] | None, tmp_path: Path
+) -> None:
+    path = tmp_path / "report"
+    assert run(report_file=str(path)).fail(error) == code
+    found = [(line["message"], line["remedy"]) for line in lines(path)] if told else []
+    assert found == ([told] if told else [])
+    assert path.exists() == (told is not None)
+
+
+LOOP = """
+import gridloom.runtime as gl
+from gridloom.base.errors import InputError
+gl.init()
+raise InputError("a bad flag")
+"""
+
+
+def test_an_error_that_a_loop_does_not_catch_is_told(tmp_path: Path) -> None:
+    path = tmp_path / "report"
+    place = rank(site_ranks=(("north", 1),), world_size=1, node_ranks=(1,), report_file=str(path))
+    variables = [f"{name}={value}" for name, value in place.environment().items()]
+    done = subprocess.run(
+        ["env", *variables, sys.executable, "-c", LOOP], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 78
+    assert "Traceback" in done.stderr
+    assert [line["message"] for line in lines(path)] == ["a bad flag"]

@@ -130,7 +130,8 @@ class Done(_Message, frozen=True, kw_only=True, tag="done"):
     """The sender has trained all that it was to, and waits for the others.
 
     Attributes:
-        version: Rounds that it had the result of when it was done.
+        version: Rounds that it had the result of, or had offered its part for, when it was done:
+            what it offers for later ones is all that it has trained.
     """
 
     version: _Count

@@ -154,9 +154,9 @@ class Rounds:
 
     def finish(self) -> None:
         """Tell the others that this site has trained all that it was to."""
-        self.done[self._me] = self.version
+        self.done[self._me] = last = self.version + self.is_offered()
         for peer in self._contacts.known:
-            self._send(peer, Done(version=self.version))
+            self._send(peer, Done(version=last))
 
     def leave(self) -> None:
         """Tell the others that this site has ended."""

@@ -25,8 +25,9 @@ HOW = SiteSync(
 
 def train(run: Run, port: int, zero: Literal[0, 3]) -> dict[str, object]:
     """Train with a plan; return what this rank holds in the end."""
-    lanes = {name: (host, port + i) for i, (name, (host, _)) in enumerate(run.place.lanes.items())}
-    run.place = replace(run.place, lanes=lanes)
+    hosts = [(name, host) for name, (host, _) in run.place.speakers.items()]
+    speakers = {name: (host, port + number) for number, (name, host) in enumerate(hosts)}
+    run.place = replace(run.place, speakers=speakers)
     torch.manual_seed(3)
     net = nn.Sequential(nn.Linear(8, 32), nn.Tanh(), nn.Linear(32, 4))
     plan = ParallelPlan(data=2, precision="fp32", zero=zero)

@@ -206,12 +206,9 @@ def test_a_new_process_of_a_site_takes_over_where_the_others_are() -> None:
     assert newcomer.optimizer.state[next(newcomer.net.parameters())]["step"] > 80
 
 
-def test_the_last_result_may_be_overtaken_by_the_goodbye() -> None:
-    """Large messages take half a second here, and small ones no time."""
-    world = World("ab")
-    world.run(range(30))
+def finish_together(world: World) -> None:
+    """Let all sites finish, in turns; large messages come every twentieth turn."""
     turns, network, clock = Turns(), world.network, world.clock
-    network.large_bytes = 60
 
     def finish(name: str) -> Callable[[], None]:
         site = world.sites[name]
@@ -228,9 +225,28 @@ def test_the_last_result_may_be_overtaken_by_the_goodbye() -> None:
         end.events = events  # type: ignore[method-assign]
         return lambda: site.sync.finish(40.0)
 
-    turns.run([finish(name) for name in "ab"])
+    turns.run([finish(name) for name in world.names])
+
+
+def test_the_last_result_may_be_overtaken_by_the_goodbye() -> None:
+    """Large messages take half a second here, and small ones no time."""
+    world = World("ab")
+    world.run(range(30))
+    world.network.large_bytes = 60
+    finish_together(world)
     assert level(world)
     assert torch.equal(world.sites["a"].weights, world.sites["b"].weights)
+
+
+def test_what_is_trained_after_an_offer_under_way_is_in_the_last_rounds() -> None:
+    world = World("ab")
+    world.run(range(28))
+    world.network.large_bytes = 60
+    world.run(range(28, 34))
+    assert all(site.rounds.is_offered() for site in world.sites.values())
+    finish_together(world)
+    assert torch.equal(world.sites["a"].weights, world.sites["b"].weights)
+    assert torch.equal(world.sites["a"].weights, world.sites["a"].anchor)
 
 
 def test_two_newcomers_at_once_are_given_the_same_state() -> None:

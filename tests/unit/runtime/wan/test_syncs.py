@@ -90,10 +90,10 @@ class Party:
 
     def train(self, name: str, net: nn.Module) -> Trained:
         number, count = self.names.index(name), len(self.names)
-        lanes = {n: ("127.0.0.1", p) for n, p in zip(self.names, self.ports, strict=True)}
+        speakers = {n: ("127.0.0.1", p) for n, p in zip(self.names, self.ports, strict=True)}
         place = Place(
             job_id="job", site=name, sites=tuple(self.names), rank=0, size=1, local_rank=0,
-            address="127.0.0.1", store=("", 0), lanes=lanes,
+            address="127.0.0.1", store=("", 0), speakers=speakers,
         )  # fmt: skip
         run = Run(place, SystemClock(), StopWish())
         optimizer = torch.optim.AdamW(net.parameters(), lr=1e-2)

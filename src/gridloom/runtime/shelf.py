@@ -19,7 +19,8 @@ from gridloom.base.codec import decode, pretty
 from gridloom.runtime.disk import Disk
 
 MANIFEST = "manifest.json"
-VERSION = 1
+VERSION = 2
+"""In 1 rows of the model's fused matrices lay in another order: queries, then keys, then values."""
 
 _NAME = re.compile(r"step-(\d{8,})(\.old)?")
 _TEMPORARY = re.compile(r"step-\d{8,}\.tmp-\d+")

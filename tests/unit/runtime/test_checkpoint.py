@@ -136,7 +136,7 @@ def test_only_the_newest_are_kept_and_those_of_a_given_up_line_go(tmp_path: Path
         (lambda path: next(path.glob("shard*")).unlink(), "safetensors is missing"),
         (lambda path: _change(next(path.glob("shard*")), cut=True), "bytes, not"),
         (lambda path: _change(next(path.glob("shard*"))), "the checksum of shard"),
-        (lambda path: _replace(path / MANIFEST, '"version": 1', '"version": 9'), "is of format 9"),
+        (lambda path: _replace(path / MANIFEST, '"version": 2', '"version": 9'), "is of format 9"),
         (lambda path: _unreadable(path / MANIFEST), "cannot be read"),
     ],
 )

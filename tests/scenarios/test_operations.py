@@ -11,7 +11,7 @@ GRID = {
     "sites": {"north": {"nodes": {"n1": NODE, "n2": NODE}}},
     "queues": {"vision": {"nominal": {"cpu": 2}}},
 }
-STEPS = 1500
+STEPS = 1000
 
 
 def test_the_training_on_a_drained_node_goes_on_elsewhere_from_where_it_was(stage: Stage) -> None:

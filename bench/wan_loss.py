@@ -20,7 +20,7 @@ from torch import nn
 from gridloom.base.system import SystemClock
 from gridloom.model.parallel import SiteSync
 from gridloom.model.recipe import GptShape, TextData, Training
-from gridloom.runtime.data import Sampler, load_corpus
+from gridloom.runtime.corpus import Sampler, load_corpus
 from gridloom.runtime.evaluate import bits_per_byte, held_out_windows, nats
 from gridloom.runtime.gpt import Gpt
 from gridloom.runtime.schedule import learning_rate

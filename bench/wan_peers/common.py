@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from torch.distributed import TCPStore
 
 from gridloom.model.recipe import GptShape, TextData, Training
-from gridloom.runtime.data import Corpus, Sampler, load_corpus, share_of
+from gridloom.runtime.corpus import Corpus, Sampler, load_corpus, share_of
 from gridloom.runtime.evaluate import Windows, held_out_windows, nats
 from gridloom.runtime.gpt import IGNORED, Gpt
 from gridloom.runtime.schedule import learning_rate

@@ -10,9 +10,9 @@ from torch import nn
 
 import gridloom.runtime as gl
 from gridloom.model.parallel import SiteSync
-from gridloom.runtime.data import Sampler, share_of
+from gridloom.runtime.corpus import Sampler, share_of
 from gridloom.runtime.schedule import learning_rate
-from gridloom.runtime.sync import Sync, SyncOptions
+from gridloom.runtime.updates import Sync, SyncOptions
 from gridloom.wire.launch import Rank
 
 

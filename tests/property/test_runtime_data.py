@@ -4,7 +4,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gridloom.runtime.data import Sampler, held_out_names, share_of
+from gridloom.runtime.corpus import Sampler, held_out_names, share_of
 from gridloom.runtime.evaluate import held_out_windows
 from gridloom.runtime.gpt import IGNORED
 

@@ -14,7 +14,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from gridloom.runtime.data import DOCUMENT, token_stream
+from gridloom.runtime.corpus import DOCUMENT, token_stream
 from gridloom.runtime.gpt import IGNORED, Gpt
 
 _BATCH = 32  # windows a forward pass: as fast as more, and the logits stay small

@@ -17,7 +17,7 @@ import torch
 from torch.utils.data import DataLoader, Dataset, IterableDataset
 
 from gridloom.base.errors import InputError, Problem
-from gridloom.runtime.data import share_of
+from gridloom.runtime.corpus import share_of
 
 Collate = Callable[[list[Any]], Any]
 

@@ -8,7 +8,7 @@ import torch
 from gridloom.base.clock import Clock
 from gridloom.model.recipe import Training
 from gridloom.runtime.collective import Exchange
-from gridloom.runtime.data import Sampler, share_of
+from gridloom.runtime.corpus import Sampler, share_of
 from gridloom.runtime.failure import PoisonedError
 from gridloom.runtime.flat import FlatModel
 from gridloom.runtime.gpt import Gpt

@@ -10,7 +10,7 @@ from gridloom.base.errors import InputError, Problem
 from gridloom.model.recipe import GptRecipe
 from gridloom.planner.collective import bytes_per_step
 from gridloom.runtime.collective import FLOAT_BYTES
-from gridloom.runtime.data import Sampler, load_corpus
+from gridloom.runtime.corpus import Sampler, load_corpus
 from gridloom.runtime.evaluate import bigram_bits_per_byte, bits_per_byte, held_out_windows, nats
 from gridloom.runtime.flat import FlatModel
 from gridloom.runtime.gpt import Gpt, check_shape

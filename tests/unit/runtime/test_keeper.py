@@ -408,7 +408,7 @@ def test_the_example_on_one_process_is_stopped_and_goes_on(
     stop._note(15, None)
     for wish, code in ((stop, EXIT_STOPPED), (StopWish(), 0)):
         process = Run(place, SystemClock(), wish)
-        monkeypatch.setattr("gridloom.runtime.library._RUNS", [process])
+        monkeypatch.setattr("gridloom.runtime.library.start._RUNS", [process])
         assert runpy.run_path(str(EXAMPLE))["main"](3) == code
     told = lines(run)
     assert [line.step for line in told if isinstance(line, StepDone)] == [1, 2, 3]

@@ -242,7 +242,7 @@ def test_ranks_of_all_sites_share_what_is_not_a_site_s_own(
     monkeypatch: pytest.MonkeyPatch, local: bool, times: int
 ) -> None:
     run = Run(place_in({}), SystemClock(), StopWish())
-    monkeypatch.setattr("gridloom.runtime.library._RUNS", [run])
+    monkeypatch.setattr("gridloom.runtime.library.start._RUNS", [run])
     drawn = []
     for site, rank in itertools.product(("a", "b"), (0, 1)):
         run.place = replace(run.place, site=site, sites=("a", "b"), rank=rank, size=2)
@@ -251,6 +251,6 @@ def test_ranks_of_all_sites_share_what_is_not_a_site_s_own(
 
 
 def test_the_library_needs_to_be_told_where_it_is_first(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("gridloom.runtime.library._RUNS", [])
+    monkeypatch.setattr("gridloom.runtime.library.start._RUNS", [])
     with pytest.raises(InputError, match=r"gl\.init\(\) comes first"):
         gl.data([1], batch_size=1)

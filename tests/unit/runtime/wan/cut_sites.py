@@ -15,7 +15,7 @@ from gridloom.runtime.inside.axes import Axes
 from gridloom.runtime.inside.parallelize import parallelize
 from gridloom.runtime.place import place_in
 from gridloom.runtime.run import Run, StopWish
-from gridloom.runtime.sync import Sync, SyncOptions
+from gridloom.runtime.updates import Sync, SyncOptions
 
 HOW = SiteSync(
     kind="outer", every=8, codec="blocks", bits=8, fragments=4,

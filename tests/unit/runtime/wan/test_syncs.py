@@ -14,7 +14,7 @@ from gridloom.base.system import SystemClock
 from gridloom.model.parallel import SiteSync
 from gridloom.runtime.place import Place
 from gridloom.runtime.run import Run, StopWish
-from gridloom.runtime.sync import Sync, SyncOptions
+from gridloom.runtime.updates import Sync, SyncOptions
 from gridloom.runtime.wan.settings import TransportSettings
 
 QUICK = TransportSettings(heartbeat_s=0.05, silence_s=15.0, connect_s=0.5, backoff_s_max=0.1)

@@ -8,7 +8,7 @@ import hashlib
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.distributed as dist
@@ -18,7 +18,6 @@ from gridloom.base.codec import encode
 from gridloom.base.errors import InputError, Problem
 from gridloom.base.system import SystemIds
 from gridloom.model.parallel import SiteSync
-from gridloom.runtime.inside.site_model import SiteModel
 from gridloom.runtime.run import Run
 from gridloom.runtime.wan.agreement import Agreement, LocalAgreement
 from gridloom.runtime.wan.events import LinkFacts
@@ -34,6 +33,9 @@ from gridloom.runtime.wan.rounds import RoundPolicy, Rounds
 from gridloom.runtime.wan.settings import Endpoint, TransportSettings
 from gridloom.runtime.wan.state import OptimizerState
 from gridloom.runtime.wan.transport import Transport
+
+if TYPE_CHECKING:  # a site of one rank does without it
+    from gridloom.runtime.inside.site_model import SiteModel
 
 
 @dataclass(frozen=True)
@@ -66,7 +68,7 @@ class Sync:
     def __init__(
         self,
         run: Run,
-        model: nn.Module | SiteModel,
+        model: "nn.Module | SiteModel",
         optimizer: torch.optim.Optimizer,
         how: SiteSync,
         options: SyncOptions,

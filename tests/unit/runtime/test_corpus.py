@@ -5,7 +5,7 @@ import torch
 
 from gridloom.base.errors import InputError
 from gridloom.model.recipe import TextData
-from gridloom.runtime.data import DOCUMENT, Corpus, Sampler, load_corpus, share_of, token_stream
+from gridloom.runtime.corpus import DOCUMENT, Corpus, Sampler, load_corpus, share_of, token_stream
 
 
 @pytest.fixture

@@ -1,0 +1,60 @@
+"""The beginning of a training loop of one's own, and what it says on its way."""
+
+import os
+import sys
+from collections.abc import Callable
+from types import TracebackType
+
+from gridloom.base.errors import InputError
+from gridloom.base.system import SystemClock
+from gridloom.runtime.place import place_in
+from gridloom.runtime.run import Run, StopWish
+
+_RUNS: list[Run] = []
+
+
+def init() -> Run:
+    """Find out where this process stands, and join the other ranks of its site.
+
+    Reads the launch contract (under gridloom), torchrun's variables, or nothing: one process. A
+    second call returns what the first did.
+    """
+    if not _RUNS:
+        stop = StopWish()
+        place = place_in(os.environ)
+        if place.job_id:
+            stop.listen()
+        run = Run(place, SystemClock(), stop)
+        if place.job_id:
+            sys.excepthook = _told_to(run)
+        _RUNS.append(run)
+    return _RUNS[0]
+
+
+def report(step: int, loss: float | None = None, tokens_per_s: float | None = None) -> None:
+    """Tell gridloom that a training step is over: its number from 1, its loss, the speed."""
+    current().report(step, loss, tokens_per_s)
+
+
+def should_stop() -> bool:
+    """Return whether this training was asked to save and end; all ranks of a site must ask."""
+    return current().should_stop()
+
+
+def _told_to(run: Run) -> Callable[..., None]:
+    """Return what handles errors that nobody caught: they are told as the contract has it."""
+    before = sys.excepthook
+
+    def tell(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+        before(kind, error, trace)
+        if not isinstance(error, KeyboardInterrupt):
+            raise SystemExit(run.fail(error))
+
+    return tell
+
+
+def current() -> Run:
+    """Return what ``init`` has found out about this process."""
+    if not _RUNS:
+        raise InputError("gl.init() comes first: it finds out where this process stands")
+    return _RUNS[0]

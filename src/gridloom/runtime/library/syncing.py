@@ -1,0 +1,30 @@
+"""The updates of a user's model, with the other sites."""
+
+from typing import TYPE_CHECKING
+
+import torch
+from torch import nn
+
+from gridloom.model.parallel import SiteSync
+from gridloom.runtime.library.start import current
+from gridloom.runtime.updates import Sync, SyncOptions
+
+if TYPE_CHECKING:  # a site of one rank does without it
+    from gridloom.runtime.inside.site_model import SiteModel
+
+
+def sync(
+    model: "nn.Module | SiteModel",
+    optimizer: torch.optim.Optimizer,
+    how: SiteSync | None = None,
+    options: SyncOptions | None = None,
+) -> Sync:
+    """Return what makes the updates, with the other sites where there are any.
+
+    Args:
+        model: Its trainable parameters are exchanged; equal at all sites.
+        optimizer: Over those parameters.
+        how: What is exchanged, and how often; every step, whole, by default.
+        options: Clipping, patience, and the connections' settings.
+    """
+    return Sync(current(), model, optimizer, how or SiteSync(), options or SyncOptions())

@@ -1,0 +1,31 @@
+import importlib
+import inspect
+import pkgutil
+import subprocess
+import sys
+
+import pytest
+
+import gridloom.runtime as gl
+
+
+def test_every_name_is_what_it_says_whatever_else_was_imported() -> None:
+    for module in pkgutil.iter_modules(gl.__path__):
+        importlib.import_module(f"{gl.__name__}.{module.name}")
+    for name in gl.__all__:
+        assert not inspect.ismodule(getattr(gl, name)), name
+
+
+def test_a_name_that_is_none_is_an_error_as_usual() -> None:
+    with pytest.raises(AttributeError, match="has no attribute 'nothing'"):
+        gl.nothing  # noqa: B018
+
+
+def test_a_rank_of_the_recipe_waits_for_nothing_that_it_does_not_use() -> None:
+    loaded = "import sys, gridloom.runtime.entry; print(*sys.modules)"
+    done = subprocess.run(
+        [sys.executable, "-c", loaded], capture_output=True, text=True, check=True
+    )
+    modules = set(done.stdout.split())
+    assert "torch" in modules
+    assert not {"torch.distributed.fsdp", "torch._dynamo", "torch.distributed.checkpoint"} & modules

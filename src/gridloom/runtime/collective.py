@@ -12,6 +12,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from gridloom.base.clock import Clock
+from gridloom.runtime.accelerator import synchronize
 from gridloom.runtime.failure import peers_guarded
 from gridloom.runtime.mesh import Mesh
 
@@ -58,6 +59,5 @@ class Exchange:
         return Seconds((reduced - start) + (end - agreed), agreed - reduced)
 
     def _now_s(self) -> float:
-        if self._mesh.device.type == "cuda":
-            torch.cuda.synchronize(self._mesh.device)
+        synchronize(self._mesh.device)
         return self._clock.monotonic_s()

@@ -7,7 +7,6 @@ import sys
 import traceback
 from dataclasses import replace
 from pathlib import Path
-from types import FrameType
 
 import msgspec
 import torch
@@ -19,36 +18,18 @@ from gridloom.model.recipe import GptRecipe
 from gridloom.runtime.failure import PeerLostError, RuntimeFailureError, StorageError
 from gridloom.runtime.mesh import Mesh
 from gridloom.runtime.records import RECIPE_FILE, append_line
+from gridloom.runtime.run import StopWish
 from gridloom.runtime.train import Trainer
 from gridloom.wire.launch import EXIT_CONFIG, EXIT_IO, EXIT_PEER_LOST, Failure, Rank
 
 EXIT_FAILED = 1
 
 
-class StopWish:
-    """Remembers that this process was asked to stop."""
-
-    def __init__(self) -> None:
-        self._wished = False
-
-    def __call__(self) -> bool:
-        """Return whether it was."""
-        return self._wished
-
-    def listen(self) -> None:
-        """Take SIGTERM and SIGUSR1 as the request; a terminal's Ctrl-C is for the agent."""
-        signal.signal(signal.SIGTERM, self._note)
-        signal.signal(signal.SIGUSR1, self._note)
-        signal.signal(signal.SIGINT, signal.SIG_IGN)
-
-    def _note(self, signum: int, frame: FrameType | None) -> None:
-        self._wished = True
-
-
 def main() -> int:
     """Run one rank; return its exit code."""
     stop = StopWish()
     stop.listen()
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal's Ctrl-C is for the agent
     try:
         rank = Rank.from_environment(os.environ)
     except InputError as error:

@@ -46,7 +46,7 @@ class StopWish:
         return self._wished
 
     def listen(self) -> None:
-        """Take SIGTERM and SIGUSR1 as the request; a terminal's Ctrl-C is for the agent."""
+        """Take SIGTERM and SIGUSR1 as the request."""
         signal.signal(signal.SIGTERM, self._note)
         signal.signal(signal.SIGUSR1, self._note)
 

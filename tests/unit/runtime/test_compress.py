@@ -24,7 +24,7 @@ COUNTS = st.integers(1, 700)
 EXPONENTS = st.floats(-30, 30)
 SPAN = 64 * 1024
 GRIDS = {
-    4: torch.tensor([float(q * (abs(q) + 8)) for q in range(-7, 8)]),
+    4: torch.arange(-7.0, 8.0),
     8: torch.arange(-127.0, 128.0),
 }
 
@@ -97,7 +97,7 @@ def check_nearest(payload: torch.Tensor, values: torch.Tensor, bits: int, block:
         )
 
 
-@pytest.mark.parametrize(("bits", "most"), [(8, 127), (4, 105)])
+@pytest.mark.parametrize(("bits", "most"), [(8, 127), (4, 7)])
 @given(seed=SEEDS, count=COUNTS, exponent=EXPONENTS)
 def test_no_step_is_wider_than_a_block_needs(
     bits: int, most: int, seed: int, count: int, exponent: float
@@ -108,7 +108,7 @@ def test_no_step_is_wider_than_a_block_needs(
     for number, step in enumerate(steps.tolist()):
         peak = float(values[64 * number : 64 * number + 64].abs().max())
         assert step <= max(17 / 16 * peak / most, 2**-15.9 * largest / most)
-        assert step * (most + {8: 0.5, 4: 11.5}[bits]) >= peak
+        assert step * (most + 0.5) >= peak
 
 
 def even_error(values: torch.Tensor, most: int, block: int) -> float:
@@ -118,15 +118,15 @@ def even_error(values: torch.Tensor, most: int, block: int) -> float:
     return float(((blocks / steps).round() * steps - blocks).norm() / blocks.norm())
 
 
-def test_four_bits_beat_an_even_grid_of_half_a_bit_more() -> None:
-    """One of 7 levels a side and an fp32 scale every 64 numbers takes 4.5 bits."""
+def test_four_bits_beat_those_with_whole_scales() -> None:
+    """An fp32 scale every 64 numbers takes 4.5 bits."""
     count = 2**18
     normal = torch.randn(count, generator=seeded(1, 0, 0))
     parts = torch.randn(4, count, generator=seeded(2, 0, 0))
     student = parts[0] / (parts[1:] ** 2).mean(dim=0).sqrt()  # 3 degrees of freedom
     codec = Blocks(4)
-    assert relative_error(codec, normal) < 0.90 * even_error(normal, 7, 64)
-    assert relative_error(codec, student) < 0.80 * even_error(student, 7, 64)
+    assert relative_error(codec, normal) < 0.98 * even_error(normal, 7, 64)
+    assert relative_error(codec, student) < 0.99 * even_error(student, 7, 64)
     assert 8 * codec.size_bytes(count) / count < 4.13
     assert 4 * count / codec.size_bytes(count) >= 7.6
 

@@ -18,9 +18,16 @@ must not reach the other sites.
 """
 
 from gridloom.runtime.compress.blocks import Blocks
-from gridloom.runtime.compress.codec import Cast, Codec, Joined, NotFiniteError, seeded
+from gridloom.runtime.compress.codec import (
+    Cast,
+    Codec,
+    Joined,
+    NotFiniteError,
+    require_length,
+    seeded,
+)
 from gridloom.runtime.compress.deep import WARM_UP, DeepGradient, DeepPolicy
-from gridloom.runtime.compress.feedback import Feedback
+from gridloom.runtime.compress.feedback import Feedback, Losses
 from gridloom.runtime.compress.low_rank import LowRank
 from gridloom.runtime.compress.sparse import TopK
 
@@ -33,8 +40,10 @@ __all__ = [
     "DeepPolicy",
     "Feedback",
     "Joined",
+    "Losses",
     "LowRank",
     "NotFiniteError",
     "TopK",
+    "require_length",
     "seeded",
 ]

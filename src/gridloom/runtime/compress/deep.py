@@ -96,6 +96,7 @@ class DeepGradient:
         self.round = 0
         self.velocity = torch.zeros(numbers, device=device)
         self.residual = torch.zeros(numbers, device=device)
+        self._stopped = torch.zeros(0, dtype=torch.int64), torch.zeros(0)
 
     def codec(self, round_: int) -> TopK:
         """Return what the payload of a round is sent with; all of them read each other's."""
@@ -112,17 +113,29 @@ class DeepGradient:
             NotFiniteError: A number is not finite; nothing has changed.
         """
         require_finite(values)
-        norm = float(torch.linalg.vector_norm(values, dtype=torch.float64))
         self.velocity.mul_(self._policy.momentum)
-        most = self._policy.clip_norm_of_a_site()
-        add_within_range(self.velocity, values * (most / norm) if norm > most else values)
+        add_within_range(self.velocity, self._clipped(values))
         add_within_range(self.residual, self.velocity)
         codec = self.codec(self.round)
         places = codec.choose(self.residual)
         payload = codec.take_places(self.residual, places)
+        self._stopped = places, self.velocity[places]
         self.velocity[places] = 0
         self.round += 1
         return payload
+
+    def withdraw(self, payload: Tensor, values: Tensor) -> None:
+        """Undo the last ``encode``, of these values, but for fp32 rounding."""
+        places, velocities = self._stopped
+        self.velocity[places] = velocities
+        self.take_back(payload)
+        self.residual -= self.velocity
+        self.velocity -= self._clipped(values)
+        if self._policy.momentum:
+            self.velocity /= self._policy.momentum
+        else:
+            self.velocity.zero_()
+        self.round -= 1
 
     def take_back(self, payload: Tensor) -> None:
         """Gather again what was in a payload that never arrived."""
@@ -138,3 +151,8 @@ class DeepGradient:
         self.velocity.copy_(state["velocity"])
         self.residual.copy_(state["residual"])
         self.round = int(state["round"])
+
+    def _clipped(self, values: Tensor) -> Tensor:
+        norm = float(torch.linalg.vector_norm(values, dtype=torch.float64))
+        most = self._policy.clip_norm_of_a_site()
+        return values * (most / norm) if norm > most else values

@@ -1,11 +1,18 @@
 """What a codec loses is not lost: it is sent with what comes next."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import torch
 from torch import Tensor
 
-from gridloom.runtime.compress.codec import Codec, Stateful, require_finite, take, within
+from gridloom.runtime.compress.codec import (
+    Codec,
+    NotFiniteError,
+    Stateful,
+    require_finite,
+    take,
+    within,
+)
 
 
 class Feedback:
@@ -23,6 +30,13 @@ class Feedback:
         self.codec = codec
         self.residual = torch.zeros(numbers, device=device)
 
+    @classmethod
+    def of(cls, codec: Codec, residual: Tensor) -> "Feedback":
+        """Return one that keeps its losses in a tensor of the caller's."""
+        made = cls(codec, 0)
+        made.residual = residual
+        return made
+
     def encode(self, values: Tensor) -> Tensor:
         """Return the payload of ``values`` and what was lost before; keep what this loses.
 
@@ -30,8 +44,12 @@ class Feedback:
             NotFiniteError: A value is not finite; the residual is as it was.
         """
         require_finite(values)
-        add_within_range(self.residual, values)
-        return take(self.codec, self.residual)
+        self.residual += values
+        try:
+            return take(self.codec, self.residual)
+        except NotFiniteError:  # a sum beyond fp32; codecs look before they change anything
+            _clamp(self.residual)
+            return take(self.codec, self.residual)
 
     def take_back(self, payload: Tensor) -> None:
         """Count a payload that never arrived as lost."""
@@ -50,9 +68,37 @@ class Feedback:
             self.codec.load_state_dict(within(state, "codec."))
 
 
+class Losses:
+    """Feedback for numbers that are encoded in several parts, all by one codec.
+
+    Attributes:
+        whole: The residuals of all parts, fp32 ``[n]``.
+    """
+
+    def __init__(self, codec: Codec, sizes: Sequence[int]) -> None:
+        self._codec = codec
+        self.whole = torch.zeros(sum(sizes))
+        self._parts = [Feedback.of(codec, part) for part in self.whole.split(list(sizes))]
+
+    def __getitem__(self, part: int) -> Feedback:
+        return self._parts[part]
+
+    def state_dict(self) -> dict[str, Tensor]:
+        """As ``Feedback``."""
+        return Feedback.of(self._codec, self.whole).state_dict()
+
+    def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
+        """As ``Feedback``."""
+        Feedback.of(self._codec, self.whole).load_state_dict(state)
+
+
 def add_within_range(total: Tensor, values: Tensor) -> None:
     """Add finite values to a finite total; a sum beyond fp32 becomes its largest number."""
     total += values
     if not bool(torch.isfinite(total.sum())):
-        most = torch.finfo(total.dtype).max
-        total.clamp_(-most, most)
+        _clamp(total)
+
+
+def _clamp(total: Tensor) -> None:
+    most = torch.finfo(total.dtype).max
+    total.clamp_(-most, most)

@@ -30,3 +30,8 @@ class SystemIds:
         """Return ``prefix-xxxxxx``."""
         suffix = "".join(secrets.choice(_ALPHABET) for _ in range(_SUFFIX_LENGTH))
         return f"{prefix}-{suffix}"
+
+
+def entropy(count: int) -> bytes:
+    """Return so many bytes of the operating system's entropy, for keys."""
+    return secrets.token_bytes(count)

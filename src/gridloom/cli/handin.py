@@ -28,6 +28,7 @@ from gridloom.model.event import (
 )
 from gridloom.model.inventory import CPU, Inventory
 from gridloom.model.life import OVER, Placement
+from gridloom.model.parallel import SiteSync
 from gridloom.model.spec import JobSpec
 from gridloom.planner.collective import bucket_bytes, bytes_per_step
 from gridloom.planner.shape import parameter_count
@@ -185,19 +186,28 @@ def _about(prepared: Prepared, placement: Placement) -> list[tuple[str, str]]:
         tokens = training.steps * training.global_batch * training.sequence_length
         site_ranks = [count for _, count in placement.site_ranks()]
         step = bytes_per_step(bucket_bytes(weights, len(site_ranks)), site_ranks)
+        is_whole = placement.option.plan.site_sync == SiteSync()
+        between = f", {format_bytes(step.between_sites)} between sites" if is_whole else ""
         rows += [
             ("model", f"{format_count(weights)} parameters, {training.precision}"),
             ("training", f"{training.steps} steps, {format_count(tokens)} tokens"),
             (
                 "a step moves",
-                f"{format_bytes(step.within_sites)} within sites, "
-                f"{format_bytes(step.between_sites)} between sites",
+                f"{format_bytes(step.within_sites)} within sites{between}",
             ),
         ]
         rows.append(("training step", _step_sentence(prepared, placement)))
+        if len(site_ranks) > 1:
+            rows += _sync_rows(prepared)
     if placement.price_per_hour:
         rows.append(("price", f"{placement.price_per_hour:g} {inventory.currency} an hour in all"))
     return rows
+
+
+def _sync_rows(prepared: Prepared) -> list[tuple[str, str]]:
+    from gridloom.cli.sync import sync_rows  # costs time that jobs at one site do not need
+
+    return sync_rows(prepared.spec, prepared.grid.inventory)
 
 
 def _step_sentence(prepared: Prepared, placement: Placement) -> str:

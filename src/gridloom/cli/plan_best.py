@@ -8,6 +8,7 @@ from gridloom.cli.plan_figures import Candidate, as_json, cases_in
 from gridloom.cli.plan_flags import Aims, Asked, Terms
 from gridloom.cli.plan_inputs import Faults, read_pins
 from gridloom.cli.plan_search import Answer, Question, answer, read_question
+from gridloom.cli.plan_sync import show_sync, sync_as_json, sync_fact
 from gridloom.cli.plan_table import (
     memory_rows,
     plans_table,
@@ -150,6 +151,7 @@ def _facts(question: Question, first: Candidate) -> list[tuple[str, str]]:
             f"{gigabytes(part.memory_bytes)} of {gigabytes(kind.memory_bytes)}, {gigabytes(free)}"
             " free",
         ),
+        *sync_fact(question, first),
         *goodput_sentences(first),
         ("training", whole),
     ]
@@ -197,6 +199,7 @@ def answer_as_json(question: Question, found: Answer) -> dict[str, object]:
 
 def _with_lines(question: Question, candidate: Candidate) -> dict[str, object]:
     told = as_json(candidate)
+    told["sync"] = sync_as_json(question, candidate)
     if candidate.way == "one_pool":
         part = candidate.parts[0]
         space = question.space(part.pool)
@@ -213,3 +216,4 @@ def show_explanation(out: Console, question: Question, first: Candidate) -> None
     for title, lines in explanation(question, first):
         out.print(f"\n{title}", style="bold")
         out.print(pairs([(name, f"{formula}") for name, formula in lines]))
+    show_sync(out, question, first)

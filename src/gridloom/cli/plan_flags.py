@@ -50,6 +50,10 @@ class Asked:
     optimizer: Annotated[str, Parameter(help="adamw (the usual), adamw_8bit, muon, sgd, ...")] = (
         "adamw"
     )
+    sync: Annotated[
+        Literal["auto", "every_step"],
+        Parameter(help="How copies at several sites stay one model: as is best for the links."),
+    ] = "auto"
     fix: Annotated[
         str, Parameter(help="Values that every plan must have, as tp=8,pp=4,recompute=none.")
     ] = ""

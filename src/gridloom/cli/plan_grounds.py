@@ -195,6 +195,7 @@ def _links(inventory: Inventory) -> tuple[PoolLink, ...]:
             between=link.between,
             bytes_per_s=link.bandwidth_bits_per_s / 8,
             latency_s=link.latency_s,
+            loss=link.loss,
         )
         for link in inventory.links
         if link.bandwidth_bits_per_s

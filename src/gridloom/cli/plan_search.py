@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from math import isfinite
+from typing import Literal
 
 from msgspec import structs
 
@@ -63,6 +64,7 @@ class Question:
     precisions: tuple[str, ...]
     optimizer: str
     head_room: float
+    sync: Literal["auto", "every_step"] = "auto"
 
     def space(self, pool: Pool) -> SearchSpace:
         """Return all plans on one pool."""
@@ -124,9 +126,8 @@ def read_question(asked: Asked, aims: Aims, terms: Terms) -> Question:
         fixed = str(pins.get(name, "")).lower()
         clash = fixed and stated and fixed not in stated and stated != (_USUAL.get(name),)
         faults.need(f"--fix {name}", not clash, f"{fixed!r} is not what --{name} says", "write one")
-    room = 0.0 <= asked.head_room < 1.0
     right = "write a share of memory below 1, as 0.1"
-    faults.need("--head-room", room, f"{asked.head_room:g} cannot be", right)
+    faults.need("--head-room", 0 <= asked.head_room < 1, f"{asked.head_room:g} cannot be", right)
     trust = faults.take(lambda: read_trust(asked.measured))
     if grounds is not None:
         _check_precisions((*precisions, str(pins.get("precision", ""))), grounds, faults)
@@ -159,6 +160,7 @@ def read_question(asked: Asked, aims: Aims, terms: Terms) -> Question:
         precisions=precisions,
         optimizer=asked.optimizer,
         head_room=asked.head_room,
+        sync=asked.sync,
     )
     try:
         question.space(grounds.pools[0])
@@ -236,6 +238,7 @@ def _joint(question: Question, plain: CostModel) -> list[Candidate]:
         links=question.grounds.links,
         costs=plain,
         goal=goal,
+        sync="auto" if question.sync == "auto" else None,
     )
     with reported("plans over several pools") as report:
         found = search_pools(asked, report)

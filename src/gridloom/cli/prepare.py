@@ -83,7 +83,8 @@ def prepare(job: Path, grid: Path | None, settings: Settings, ids: IdSource) -> 
     directory = settings.runs / job_id / "checkpoints"
     if wanted:
         directory = base / Path(wanted).expanduser()
-    choice = options(to_request(file.document), found.inventory)
+    request = to_request(file.document)
+    choice = options(request, found.inventory)
     if not choice.options:
         field = ("resources", "accelerators")
         raise InputError([file.problem(field, choice.sentence, choice.remedy)])
@@ -100,6 +101,10 @@ def prepare(job: Path, grid: Path | None, settings: Settings, ids: IdSource) -> 
     problem = unwritable(file, directory) if wanted else None
     if problem is not None:
         raise InputError([problem])
+    if request.sync == "auto":
+        from gridloom.cli.sync import with_chosen_sync
+
+        spec = with_chosen_sync(spec, found.inventory)
     if spec.recipe is not None and spec.options[0].accelerator != CPU:
         from gridloom.cli.predict import with_step_times  # numpy costs time that others do not need
 

@@ -116,4 +116,5 @@ def _rank(
         run_dir=str(run_dir),
         report_file=str(reports / f"rank-{number}.jsonl"),
         grace_s=grace_s,
+        sync=start.placement.option.plan.site_sync,
     )

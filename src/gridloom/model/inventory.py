@@ -70,11 +70,13 @@ class Link(msgspec.Struct, frozen=True, kw_only=True):
         between: The two sites, by name.
         bandwidth_bits_per_s: What one job can expect; 0 when unknown.
         latency_s: One way; 0 when unknown.
+        loss: Share of the packets that are lost.
     """
 
     between: tuple[str, str]
     bandwidth_bits_per_s: float = 0.0
     latency_s: float = 0.0
+    loss: float = 0.0
 
 
 class Inventory(msgspec.Struct, frozen=True, kw_only=True):

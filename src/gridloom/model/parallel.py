@@ -4,9 +4,6 @@ from typing import Literal
 
 import msgspec
 
-Sync = Literal["every_step"]
-"""How replica groups at different sites keep one model: gradients averaged at every step."""
-
 Schedule = Literal["1f1b", "interleaved", "zero_bubble"]
 """Order of micro-batches in a pipeline."""
 
@@ -33,9 +30,29 @@ SyncKind = Literal["every_step", "accumulated", "outer"]
 """What replica groups at different sites exchange: gradients at every training step, gradients of
 several steps together, or pseudo-gradients in the background."""
 
-Codec = Literal["plain", "blocks", "top_k", "low_rank"]
+Codec = Literal["plain", "blocks", "top_k", "low_rank", "deep"]
 """How what is exchanged is made small: fewer bits of a floating-point number, whole multiples of a
-scale a block, only the largest numbers, or factors of low rank (PowerSGD)."""
+scale a block, only the largest numbers, factors of low rank (PowerSGD), or only the largest numbers
+of what momentum has gathered (Deep Gradient Compression)."""
+
+
+class SitePrivacy(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What of a site's update the others may see, where data may not leave the site; for ``outer``.
+
+    With any of it, a newcomer is given what the sites have agreed on and nothing else.
+
+    Attributes:
+        masked: Updates are added up under masks of pairs of sites: nobody sees one alone.
+        clip_norm: To which a site's update of the whole model is clipped; 0 for any.
+        noise_multiplier: Deviation of the noise in each of its numbers, over ``clip_norm``; 0 for
+            none.
+        delta: Probability at which what the noise promises may fail.
+    """
+
+    masked: bool = False
+    clip_norm: float = 0.0
+    noise_multiplier: float = 0.0
+    delta: float = 1e-6
 
 
 class SiteSync(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -44,14 +61,19 @@ class SiteSync(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     Attributes:
         kind: ``every_step``: gradients, hierarchically, at every training step; ``accumulated``:
             the same, once in ``every`` steps; ``outer``: pseudo-gradients, once in ``every``.
-        every: Training steps from one exchange of a parameter to the next.
+        every: Training steps from one exchange of a parameter to the next; 0, for ``outer``: as
+            few as link and processor allow.
         bits: Of one number on the way; below 32 it is compressed.
         codec: How; ``plain`` has 32 or 16 bits, ``blocks`` 8 or 4.
-        share: Of the numbers, that ``top_k`` sends.
+        share: Of the numbers, that ``top_k`` and ``deep`` send.
+        warm_up: Exchanges over which ``deep`` comes down to its share, from a quarter.
+        momentum: Of ``deep``, in the place of the optimiser's own.
         rank: Of the factors that ``low_rank`` sends.
         fragments: Parts of the parameters, exchanged one after the other; for ``outer``.
         outer_learning_rate: Of the outer optimiser, SGD with Nesterov's momentum; for ``outer``.
-        outer_momentum: Its momentum.
+        outer_momentum: Its momentum; with 0 and a learning rate of 1 weights are averaged, which
+            is best at short intervals.
+        privacy: What of an update the other sites may see.
     """
 
     kind: SyncKind = "every_step"
@@ -59,10 +81,17 @@ class SiteSync(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     bits: int = 32
     codec: Codec = "plain"
     share: float = 0.01
+    warm_up: int = 0
+    momentum: float = 0.9
     rank: int = 4
     fragments: int = 1
-    outer_learning_rate: float = 0.7
-    outer_momentum: float = 0.9
+    outer_learning_rate: float = 1.0
+    outer_momentum: float = 0.0
+    privacy: SitePrivacy = SitePrivacy()
+
+
+Auto = Literal["auto"]
+"""The planner chooses."""
 
 
 class ParallelPlan(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, cache_hash=True):
@@ -76,7 +105,6 @@ class ParallelPlan(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
         pipeline: Stages of layers.
         context: Ranks that share each sequence.
         data: Copies of the model.
-        sync: How copies at different sites stay one model.
         expert: Ranks over which a layer's experts are spread.
         expert_tensor: Ranks that share each expert; ``tensor`` when 0 and ``expert`` is 1, else 1.
         sequence_parallel: Tensor ranks also share the tokens between matrix products.
@@ -101,7 +129,7 @@ class ParallelPlan(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
         overlap_gradients: Gradients are reduced behind the backward.
         overlap_parameters: Sharded parameters are gathered behind the forward.
         overlap_tensor: Tensor-parallel collectives run behind the matrix products beside them.
-        site_sync: What is exchanged between sites.
+        site_sync: How copies at different sites stay one model.
         gradient_bytes: A parameter's, in the buffer where gradients are summed; 0 for the usual:
             as the weights, but 4 beside bf16 weights below ZeRO-3.
         reduce_bytes: Of a gradient on its way between data ranks; 0 for the usual: as the weights
@@ -114,7 +142,6 @@ class ParallelPlan(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     pipeline: int = 1
     context: int = 1
     data: int = 1
-    sync: Sync = "every_step"
     expert: int = 1
     expert_tensor: int = 0
     sequence_parallel: bool = False

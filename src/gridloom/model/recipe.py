@@ -2,6 +2,7 @@
 
 import msgspec
 
+from gridloom.model.parallel import SiteSync
 from gridloom.model.transformer import Experts
 
 PYTHON_STDLIB = "python-stdlib"
@@ -103,9 +104,17 @@ class GptRecipe(msgspec.Struct, frozen=True, kw_only=True):
     """Everything that ``gridloom.runtime.entry`` is told beyond who it is.
 
     Written by the control plane as ``recipe.json`` in the run directory.
+
+    Attributes:
+        shape: The model.
+        data: What it learns.
+        training: How.
+        checkpoint: Where and how often its state is saved.
+        sync: How its copies at different sites stay one model.
     """
 
     shape: GptShape
     data: TextData
     training: Training
     checkpoint: CheckpointPolicy
+    sync: SiteSync = SiteSync()

@@ -4,7 +4,7 @@ from typing import Literal
 
 import msgspec
 
-from gridloom.model.parallel import ParallelPlan, Sync
+from gridloom.model.parallel import Auto, ParallelPlan, SiteSync
 from gridloom.model.recipe import GptRecipe, GptShape, Training
 
 
@@ -83,7 +83,7 @@ class ShapeRequest(msgspec.Struct, frozen=True, kw_only=True):
         pipeline: Stages of layers.
         context: Ranks that share each sequence.
         data: Copies of the model; 0 means as many as fit.
-        sync: How copies at different sites stay one model.
+        sync: How copies at different sites stay one model; ``auto``: as the planner finds best.
         shape: The model, when gridloom's own training program runs.
         training: How it is trained, when gridloom's own training program runs.
     """
@@ -98,7 +98,7 @@ class ShapeRequest(msgspec.Struct, frozen=True, kw_only=True):
     pipeline: int = 1
     context: int = 1
     data: int = 0
-    sync: Sync = "every_step"
+    sync: SiteSync | Auto = SiteSync()
     shape: GptShape | None = None
     training: Training | None = None
 

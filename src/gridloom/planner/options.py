@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from gridloom.model.inventory import Inventory, Site
-from gridloom.model.parallel import ParallelPlan
+from gridloom.model.parallel import ParallelPlan, SiteSync
 from gridloom.model.spec import Option, ShapeRequest
 from gridloom.planner.recipe_memory import memory_bytes
 
@@ -33,7 +33,8 @@ def options(request: ShapeRequest, inventory: Inventory) -> Choice:
     An exact count gives that one shape, whether or not the grid could hold it. A range gives each
     number of devices in it that the grid could hold at up to ``max_sites`` sites were all of them
     free. Every shape is a whole number of copies of the model and, for the recipe, leaves each
-    rank a sequence a training step.
+    rank a sequence a training step. Where the planner is to choose how copies stay one model, every
+    step stands until it has (``sync_job``), for that takes the time of a training step.
     """
     counts = _counts(request, inventory)
     if not counts:
@@ -96,7 +97,7 @@ def _option(request: ShapeRequest, count: int) -> Option:
         pipeline=request.pipeline,
         context=request.context,
         data=count // request.replica_ranks,
-        sync=request.sync,
+        site_sync=SiteSync() if request.sync == "auto" else request.sync,
     )
     return Option(accelerator=request.accelerator, plan=plan, memory_bytes=memory)
 

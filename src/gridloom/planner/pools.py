@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 from itertools import permutations
 from typing import Literal
 
-from gridloom.model.parallel import ParallelPlan
+from gridloom.model.parallel import Auto, ParallelPlan
 from gridloom.planner.costs import CostModel
 from gridloom.planner.hardware import AcceleratorType, Fabric
 from gridloom.planner.search import Goal
@@ -65,11 +65,13 @@ class PoolLink:
         between: The two sites.
         bytes_per_s: What a job can expect, in one direction.
         latency_s: One way.
+        loss: Share of the packets that are lost.
     """
 
     between: tuple[str, str]
     bytes_per_s: float
     latency_s: float = 0.0
+    loss: float = 0.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -85,6 +87,8 @@ class PoolSpace:
         ways: What pools may hold; ``one_pool`` is part of ``replicas``.
         pieces: The batch is shared out among pools in so many equal pieces, at most.
         chain: Pools that hold stages of one pipeline, at most.
+        sync: How copies at different sites stay one model: as is best for their links; by default
+            as ``space.base`` has it.
     """
 
     space: SearchSpace
@@ -95,6 +99,7 @@ class PoolSpace:
     ways: tuple[Way, ...] = ("replicas", "stages")
     pieces: int = 32
     chain: int = 2
+    sync: Auto | None = None
 
     @property
     def steps(self) -> float:

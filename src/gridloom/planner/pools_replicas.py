@@ -11,7 +11,9 @@ from itertools import product
 
 import numpy as np
 import numpy.typing as npt
+from msgspec import structs
 
+from gridloom.model.parallel import SiteSync
 from gridloom.planner.models.parameters import count_parameters
 from gridloom.planner.pools import (
     Pool,
@@ -26,6 +28,9 @@ from gridloom.planner.pools import (
 )
 from gridloom.planner.search import Goal, RankedPlan, search
 from gridloom.planner.search_space import SearchSpace, divisors
+from gridloom.planner.site_sync import choose
+from gridloom.planner.sync_forecast import SyncForecast
+from gridloom.planner.sync_pools import pools_situation
 
 Numbers = npt.NDArray[np.float64]
 
@@ -120,13 +125,27 @@ def replica_plans(asked: PoolSpace, tables: Sequence[ShareTable]) -> Iterator[Po
         used = [table for table in choice if table is not None]
         if not used:
             continue
-        between_s = _between_s(used, asked.links, payload, waits) / space.base.site_sync.every
+        how = space.base.site_sync
+        between_s = _between_s(used, asked.links, payload, waits) / max(1, how.every)
         slowest_s, pieces = shared_out([table.step_s for table in used])
         if pieces and np.isfinite(between_s):
-            parts = tuple(_part(space, *pair) for pair in zip(used, pieces, strict=True))
+            if asked.sync == "auto" and len({table.pool.site for table in used}) > 1:
+                found = _chosen(asked, used, slowest_s)
+                how, between_s = found.how, _inside_all_s(used, payload)
+                between_s += slowest_s * (1 / found.tokens_ratio - 1)
+            parts = tuple(_part(space, *pair, how) for pair in zip(used, pieces, strict=True))
             way: Way = "replicas" if len(used) > 1 else "one_pool"
             pools = [table.pool for table in used]
             yield priced(way, parts, pools, slowest_s + between_s, between_s, asked.steps)
+
+
+def _chosen(asked: PoolSpace, used: Sequence[ShareTable], slowest_s: float) -> SyncForecast:
+    """Return what is best for the links between pools at several sites."""
+    devices: dict[str, int] = {}
+    for table in used:
+        devices[table.pool.site] = devices.get(table.pool.site, 0) + table.devices
+    space, tokens = asked.space, asked.goal.tokens
+    return choose(pools_situation(space, asked.links, devices, slowest_s, tokens)).best
 
 
 def _payload_bytes(space: SearchSpace) -> float:
@@ -141,13 +160,18 @@ def _between_s(
     waits: dict[tuple[str, ...], float],
 ) -> float:
     """Return the seconds of averaging between pools: inside sites, then around a ring of sites."""
+    names = tuple(sorted({table.pool.site for table in used}))
+    if names not in waits:
+        waits[names] = ring_s(names, links, payload)
+    return waits[names] + _inside_all_s(used, payload)
+
+
+def _inside_all_s(used: Sequence[ShareTable], payload: float) -> float:
+    """Return the seconds of averaging inside the slowest site."""
     sites: dict[str, list[ShareTable]] = {}
     for table in used:
         sites.setdefault(table.pool.site, []).append(table)
-    names = tuple(sorted(sites))
-    if names not in waits:
-        waits[names] = ring_s(names, links, payload)
-    return waits[names] + max(_inside_s(tables, payload) for tables in sites.values())
+    return max(_inside_s(tables, payload) for tables in sites.values())
 
 
 def _inside_s(tables: Sequence[ShareTable], payload: float) -> float:
@@ -159,7 +183,7 @@ def _inside_s(tables: Sequence[ShareTable], payload: float) -> float:
     return 2 * (count - 1) / count * payload / rate
 
 
-def _part(space: SearchSpace, table: ShareTable, share: int) -> PoolPart:
+def _part(space: SearchSpace, table: ShareTable, share: int, how: SiteSync) -> PoolPart:
     ranked = table.plans[share]
     assert ranked is not None
     return PoolPart(
@@ -168,7 +192,7 @@ def _part(space: SearchSpace, table: ShareTable, share: int) -> PoolPart:
         devices=table.devices,
         sequences=ranked.global_batch,
         layers=space.model.layers,
-        plan=ranked.plan,
+        plan=structs.replace(ranked.plan, site_sync=how),
         step_s=ranked.step_s,
         memory_bytes=ranked.memory_bytes,
     )

@@ -160,4 +160,4 @@ def _share(placement: Placement, usual: float) -> float:
     between_s = placement.step_s or option.step_s
     if within_s and between_s > within_s[0] > 0:
         return 1 - within_s[0] / between_s
-    return usual / option.plan.site_sync.every
+    return usual / max(1, option.plan.site_sync.every)

@@ -6,6 +6,7 @@ from msgspec.structs import replace
 
 from gridloom.model.booking import Booking
 from gridloom.model.inventory import Inventory, Link, Site
+from gridloom.model.parallel import SiteSync
 from gridloom.model.policy import Policy, combined
 from gridloom.model.quota import Cohort, Queue
 from gridloom.model.recipe import CheckpointPolicy, GptRecipe, GptShape, TextData, Training
@@ -29,6 +30,7 @@ from gridloom.wire.job_document import JobDocument, ModelDocument, steps_of
 from gridloom.wire.launch import RECIPE_ARGV
 from gridloom.wire.policy_document import POLICY_NAMES, PolicyDocument
 from gridloom.wire.queue_document import CohortDocument, QueueDocument
+from gridloom.wire.sync_document import to_sync
 
 _WARMUP_STEPS_MAX = 20
 _PERIOD_S = 30 * 86400.0
@@ -45,6 +47,7 @@ def to_inventory(grid: GridDocument) -> Inventory:
                 between=(link.between[0], link.between[1]),
                 bandwidth_bits_per_s=link.bandwidth or 0.0,
                 latency_s=link.latency or 0.0,
+                loss=link.loss,
             )
             for link in grid.links
         ),
@@ -84,7 +87,7 @@ def to_request(job: JobDocument) -> ShapeRequest:
         pipeline=parallel.pipeline,
         context=parallel.context,
         data=parallel.data,
-        sync=job.sync,
+        sync=to_sync(job.sync),
         shape=_shape(job.model) if job.model else None,
         training=_training(job) if job.recipe else None,
     )
@@ -176,6 +179,7 @@ def _retry(job: JobDocument, command: Command) -> RetryPolicy:
 
 def _recipe(job: JobDocument, checkpoint_directory: str) -> GptRecipe:
     assert job.model is not None
+    sync = to_sync(job.sync)
     return GptRecipe(
         shape=_shape(job.model),
         data=TextData(text=job.data.text, held_out=job.data.held_out),
@@ -185,6 +189,7 @@ def _recipe(job: JobDocument, checkpoint_directory: str) -> GptRecipe:
             interval_steps=job.checkpoint.interval,
             keep=job.checkpoint.keep,
         ),
+        sync=SiteSync() if sync == "auto" else sync,
     )
 
 

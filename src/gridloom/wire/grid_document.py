@@ -120,6 +120,11 @@ class LinkDocument(Document):
     latency: Annotated[float | None, DURATION, Field(description="One way.", examples=["20ms"])] = (
         None
     )
+    loss: Annotated[
+        float,
+        Quantity("a number", maximum=0.5),
+        Field(description="Share of the packets that are lost.", examples=[0.001]),
+    ] = 0.0
 
 
 class GridDocument(Document):

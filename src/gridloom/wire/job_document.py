@@ -18,6 +18,7 @@ from gridloom.wire.schedule_document import (
     ForecastDocument,
     PlacementDocument,
 )
+from gridloom.wire.sync_document import SyncDocument, SyncSection
 
 NAME_LENGTH_MAX = 40
 
@@ -272,11 +273,11 @@ class JobDocument(Document):
         BeforeValidator(_auto_is_empty, json_schema_input_type=ParallelDocument | Literal["auto"]),
         Field(description="How the model is cut; `auto`: copies of it, one a device."),
     ] = ParallelDocument()
-    sync: Annotated[
-        Literal["every_step"],
-        Choice(("every_step",)),
-        Field(description="How copies at different sites stay one model."),
-    ] = "every_step"
+    sync: SyncSection = Field(
+        SyncDocument(),
+        description="How copies at different sites stay one model; `every_step`, `outer`, `auto`,"
+        " or a mapping, as `{accumulate: 8}`.",
+    )
     priority: Annotated[
         int,
         Whole(-(10**6), 10**6),

@@ -10,6 +10,7 @@ from gridloom.wire.documents_check import Finding, Reading
 from gridloom.wire.documents_values import did_you_mean
 from gridloom.wire.job_document import JobDocument, steps_of
 from gridloom.wire.schedule_document_check import check_schedule, check_schedule_against_grid
+from gridloom.wire.sync_document_check import check_sync
 
 RESERVED_ENV = frozenset(
     {
@@ -207,5 +208,5 @@ def _retry(job: Job) -> Iterator[Finding]:
 
 _CHECKS: tuple[Callable[[Job], Iterator[Finding]], ...] = (
     _kind_of_work, _command, _recipe_is_whole, _model, _training, _resources, _parallel, _copies,
-    _environment, _retry, check_schedule,
+    _environment, _retry, check_schedule, check_sync,
 )  # fmt: skip

@@ -11,13 +11,19 @@ from typing import Annotated, ClassVar
 
 import msgspec
 
+from gridloom.base.codec import decode, encode
 from gridloom.base.errors import InputError
+from gridloom.model.parallel import SiteSync
 
 RECIPE_ARGV = ("python", "-m", "gridloom.runtime.entry")
 """What each rank executes when gridloom's own training program runs."""
 
 ARRAY_INDEX_VARIABLE = "GRIDLOOM_ARRAY_INDEX"
 """Index of a job in its array. It stands among the job's own variables, and in no other job's."""
+
+SYNC_VARIABLE = "GRIDLOOM_SYNC"
+"""How the sites stay one model: the fields of ``SiteSync`` as JSON, but for those at their usual
+values. A program that is none of gridloom's may read it, or leave it."""
 
 EXIT_DONE = 0
 EXIT_IO = 74
@@ -53,6 +59,7 @@ class Rank(msgspec.Struct, frozen=True, kw_only=True):
         run_dir: The job's run directory.
         report_file: Where this rank appends its report lines.
         grace_s: Seconds between the request to stop (SIGTERM) and SIGKILL.
+        sync: How the sites stay one model.
     """
 
     job_id: str
@@ -74,6 +81,7 @@ class Rank(msgspec.Struct, frozen=True, kw_only=True):
     report_file: str
     grace_s: float
     node_ranks: tuple[int, ...] = ()
+    sync: SiteSync = SiteSync()
 
     _INTEGERS: ClassVar[dict[str, str]] = {
         "GRIDLOOM_ATTEMPT": "attempt",
@@ -110,6 +118,7 @@ class Rank(msgspec.Struct, frozen=True, kw_only=True):
             "GRIDLOOM_RUN_DIR": self.run_dir,
             "GRIDLOOM_REPORT_FILE": self.report_file,
             "GRIDLOOM_GRACE_S": repr(self.grace_s).removesuffix(".0"),
+            SYNC_VARIABLE: encode(self.sync).decode(),
         }
 
     @classmethod
@@ -129,12 +138,13 @@ class Rank(msgspec.Struct, frozen=True, kw_only=True):
                 run_dir=environment["GRIDLOOM_RUN_DIR"],
                 report_file=environment["GRIDLOOM_REPORT_FILE"],
                 grace_s=float(environment["GRIDLOOM_GRACE_S"]),
+                sync=decode(environment[SYNC_VARIABLE], SiteSync),
             )
         except KeyError as missing:
             raise InputError(
                 f"the variable {missing.args[0]} is not set: this program is started by gridloom"
             ) from missing
-        except ValueError as bad:
+        except (ValueError, msgspec.MsgspecError) as bad:
             raise InputError(f"a variable of the launch contract is malformed: {bad}") from bad
 
 

@@ -20,6 +20,8 @@ from gridloom.planner.pools_replicas import pieces_of, shared_out
 from gridloom.planner.pools_search import search_pools
 from gridloom.planner.search import Goal, search
 from gridloom.planner.search_space import SearchSpace
+from gridloom.planner.site_sync import choose
+from gridloom.planner.sync_pools import pools_situation
 
 FAST = AcceleratorType(
     name="fast", title="Fast", family="toy", flops_32=1e12, flops_16=3e12, memory_bytes=900.0,
@@ -196,6 +198,27 @@ def test_averaging_seldom_costs_less() -> None:
         for space in (SPACE, seldom)
     )
     assert rare.between_s == pytest.approx(often.between_s / 10)
+
+
+def test_what_is_best_for_the_links_makes_joining_cheaper_and_is_in_the_plan() -> None:
+    (whole, chosen) = (
+        next(p for p in search_pools(asked(sync=sync)).plans if p.way == "replicas")
+        for sync in (None, "auto")
+    )
+    assert chosen.between_s < whole.between_s
+    assert {part.plan.site_sync for part in whole.parts} == {SPACE.base.site_sync}
+    (how,) = {part.plan.site_sync for part in chosen.parts}
+    devices = {part.site: part.devices for part in chosen.parts}
+    slowest_s = max(part.step_s for part in chosen.parts)
+    choice = choose(pools_situation(SPACE, LINKS, devices, slowest_s, 0.0))
+    assert how == choice.best.how
+    assert slowest_s / chosen.step_s == pytest.approx(choice.best.tokens_ratio)
+    assert sum(part.sequences for part in chosen.parts) == 16
+
+
+def test_sites_that_no_link_joins_stay_apart_whatever_is_exchanged() -> None:
+    found = search_pools(asked(links=(), sync="auto", ways=("one_pool", "replicas"))).plans
+    assert {plan.way for plan in found} == {"one_pool"}
 
 
 def brute_stages(pools: tuple[Pool, Pool], devices: tuple[int, int]) -> float:

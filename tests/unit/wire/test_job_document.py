@@ -280,7 +280,7 @@ BROKEN: dict[str, tuple[str, list[tuple[int, str, str, str]]]] = {
         HEAD + "parallel: wide\nsync: sometimes\n",
         [
             (4, "parallel", "found `wide`", "`field: value` lines"),
-            (5, "sync", "found `sometimes`", "write `every_step`"),
+            (5, "sync", "found `sometimes`", "write one of `every_step`, `accumulated`, `outer`"),
         ],
     ),
     "environment": (

@@ -1,0 +1,149 @@
+"""Which sync method between sites to take: the soonest at an equal loss (pure)."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from msgspec import structs
+
+from gridloom.model.parallel import SiteSync
+from gridloom.planner.sync_forecast import SyncForecast, SyncLink, SyncSituation, forecast
+from gridloom.planner.sync_loss import LossRow, is_published
+from gridloom.planner.sync_measured import LOSS_ROWS
+
+LOSS_BOUND = 0.01
+"""Loss over that of every step averaged whole, minus 1, that a chosen method may cost."""
+
+MEASURED_RULE = (1.0, 0.0)
+"""Learning rate and momentum of the outer optimiser in our own measurements of loss."""
+PUBLISHED_RULE = (0.7, 0.9)
+"""Those of the published ones."""
+
+_MUCH = 2.0
+"""So many times sooner a method is at an equal loss before the bound gives way."""
+
+_INTERVALS = (
+    2,
+    3,
+    4,
+    5,
+    6,
+    7,
+    8,
+    10,
+    12,
+    16,
+    20,
+    24,
+    30,
+    32,
+    40,
+    50,
+    64,
+    80,
+    100,
+    150,
+    200,
+    300,
+    500,
+)
+_FRAGMENTS = (1, 4, 8)
+
+
+@dataclass(frozen=True, kw_only=True)
+class SyncChoice:
+    """A choice between methods.
+
+    Attributes:
+        within: The one that is at an equal loss soonest, within the bound.
+        beyond: One outside of it that is at an equal loss more than twice as soon; mostly nothing.
+        rivals: The best of each kind and format.
+        bound: Loss that a method may cost.
+    """
+
+    within: SyncForecast
+    beyond: SyncForecast | None
+    rivals: tuple[SyncForecast, ...]
+    bound: float
+
+    @property
+    def best(self) -> SyncForecast:
+        """The one to take."""
+        return self.beyond or self.within
+
+
+def choose(
+    situation: SyncSituation, bound: float = LOSS_BOUND, rows: Sequence[LossRow] = LOSS_ROWS
+) -> SyncChoice:
+    """Return the method that is at an equal loss soonest, of those whose loss is within a bound.
+
+    Of methods as good, to a thousandth, the one that sends fewer bytes; then the one that costs
+    less in loss; then the earlier one of ``candidates``. Every step averaged whole costs none:
+    there is always one to choose. Where a link is so slow that a method beyond the bound is at an
+    equal loss in less than half of the time, that one is named, too.
+    """
+    found = [forecast(how, situation, rows) for how in candidates(situation)]
+
+    def order(one: SyncForecast) -> tuple[float, float, float]:
+        return (-round(one.worth, 3), one.bytes_per_token, one.loss.share)
+
+    families: dict[tuple[object, ...], list[SyncForecast]] = {}
+    for one in found:
+        alike = one.how.kind == "outer"
+        family = (one.how.kind, 0 if alike else one.how.bits, "" if alike else one.how.codec)
+        families.setdefault(family, []).append(one)
+
+    def named(one: SyncForecast) -> SyncForecast:  # what is chosen is called by what comes about
+        if one.every <= one.how.every:
+            return one
+        return forecast(structs.replace(one.how, every=one.every), situation, rows)
+
+    within = named(min((one for one in found if one.loss.share <= bound), key=order))
+    soonest = named(max(found, key=lambda one: one.worth))
+    rivals = []
+    for some in families.values():
+        allowed = [one for one in some if one.loss.share <= bound]
+        rivals.append(min(allowed, key=order) if allowed else max(some, key=lambda one: one.worth))
+    return SyncChoice(
+        within=within,
+        beyond=soonest if soonest.worth > _MUCH * within.worth else None,
+        rivals=tuple(rivals),
+        bound=bound,
+    )
+
+
+def candidates(situation: SyncSituation) -> Iterator[SiteSync]:
+    """Yield the methods worth a forecast."""
+    yield SiteSync()
+    yield SiteSync(bits=16)
+    for bits in (8, 4):
+        yield SiteSync(codec="blocks", bits=bits)
+    yield SiteSync(codec="top_k")
+    yield SiteSync(codec="low_rank")
+    for every in (2, 4, 8, 16):
+        yield SiteSync(kind="accumulated", every=every)
+    rate, momentum = rule_for(situation)
+    for every in _INTERVALS:
+        for fragments in _FRAGMENTS:
+            if every % fragments == 0:
+                yield SiteSync(
+                    kind="outer",
+                    every=every,
+                    fragments=fragments,
+                    codec="blocks",
+                    bits=4,
+                    outer_learning_rate=rate,
+                    outer_momentum=momentum,
+                )
+
+
+def rule_for(situation: SyncSituation) -> tuple[float, float]:
+    """Return learning rate and momentum of the outer optimiser: those whose loss is known here."""
+    large = is_published(situation.parameters, situation.tokens)
+    return PUBLISHED_RULE if large else MEASURED_RULE
+
+
+def by_link(
+    situation: SyncSituation, links: Sequence[SyncLink]
+) -> tuple[tuple[SyncLink, SyncForecast], ...]:
+    """Return which method is best for which link, all else as in ``situation``."""
+    return tuple((link, choose(replace(situation, links=(link,))).best) for link in links)

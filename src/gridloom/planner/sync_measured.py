@@ -1,0 +1,29 @@
+"""What a sync method cost in loss where it was measured; rows are added as they come.
+
+A row says how much higher the loss on held-out text was than with every step averaged whole, after
+equal tokens, by ``bench/wan_loss.py``.
+"""
+
+from gridloom.planner.sync_loss import LossRow
+
+
+def _outer(every: int, fragments: int, loss: float) -> LossRow:
+    return LossRow(
+        kind="outer",
+        every=every,
+        fragments=fragments,
+        codec="blocks",
+        bits=4,
+        parameters=1_330_000,
+        tokens=3_000_000,
+        loss=loss,
+        seeds=1,
+        source="gridloom's own measurement, one seed",
+        command=f"python -m bench.wan_loss --every {every} --fragments {fragments}",
+    )
+
+
+LOSS_ROWS: tuple[LossRow, ...] = (
+    _outer(8, 4, 0.0010),
+    _outer(48, 8, 0.0354),
+)

@@ -16,13 +16,14 @@ CONSTRAINTS := constraints.txt
 endif
 PYTEST := $(BIN)/python -m pytest
 
-.PHONY: help setup demo test lint types unit test-beds test-long figures clean
+.PHONY: help setup demo test lint types unit test-beds test-long test-gpu figures clean
 
 help:
 	@echo "make demo       set up, then train one model over two sites"
 	@echo "make test       set up, then run every check (no root, under 10 minutes)"
 	@echo "make test-beds  checks that need root: full disks, a browser"
 	@echo "make test-long  the long randomised runs"
+	@echo "make test-gpu   checks and MFU that need an accelerator; says so where there is none"
 	@echo "make figures    measure what docs/figures.md says"
 	@echo "make setup      only set up $(VENV); SYSTEM_TORCH=1 uses the torch of this machine"
 	@echo "make clean      remove $(VENV) and caches"
@@ -67,6 +68,9 @@ test-beds: setup
 
 test-long: setup
 	@$(PYTEST) -q --numprocesses 2 --dist worksteal --hypothesis-profile long --timeout 3000 tests/property tests/world
+
+test-gpu: setup
+	@$(BIN)/python -m bench.gpu
 
 figures: setup
 	@for figure in bench/overhead.py bench/startup.py bench/planner.py; do echo "$$figure"; $(BIN)/python $$figure; done

@@ -12,6 +12,7 @@ after equal tokens; ``loss_ratio`` is of the nats on text that was held out.
 
 import argparse
 import json
+import math
 import os
 import statistics
 import subprocess
@@ -51,13 +52,19 @@ CASES = {
 }
 
 METHODS: dict[str, tuple[str, ...]] = {
+    "auto": ("--kind", "outer", "--every", "0", "--fragments", "4", "--bits", "4"),
+    "outer-8": ("--kind", "outer", "--every", "8", "--fragments", "4", "--bits", "4"),
     "outer-16": ("--kind", "outer", "--every", "16", "--fragments", "4", "--bits", "4"),
-    "outer-50": ("--kind", "outer", "--every", "48", "--fragments", "8", "--bits", "4"),
+    "outer-48": ("--kind", "outer", "--every", "48", "--fragments", "8", "--bits", "4"),
     "every-step": ("--kind", "every_step", "--every", "1", "--codec", "plain", "--bits", "32"),
     "every-step-8": ("--kind", "every_step", "--every", "1", "--codec", "blocks", "--bits", "8"),
+    "every-step-4": ("--kind", "every_step", "--every", "1", "--codec", "blocks", "--bits", "4"),
     "accumulate-8": ("--kind", "accumulated", "--every", "8", "--codec", "plain", "--bits", "32"),
 }
 """By name: what ``bench/wan_peers/gridloom_sync.py`` is told."""
+
+_BATCH = "4ms"
+"""How late a frame may be, so that the hub takes less of the cores that the sites train on."""
 
 PEERS = ("ddp", "ddp-powersgd", "torchft-local-sgd", "torchft-diloco", "torchft-streaming",
          "hivemind-local")  # fmt: skip
@@ -74,6 +81,7 @@ class Speed:
         bytes_per_token: Sent by all sites, for a token of all sites.
         hub_share: Of a core, that the emulation of the WAN took.
         rounds: Outer rounds in the windows.
+        interval_steps: Training steps from one exchange of a parameter to the next, as it was.
     """
 
     tokens_ratio: float | None
@@ -82,6 +90,7 @@ class Speed:
     bytes_per_token: float
     hub_share: float
     rounds: int = 0
+    interval_steps: float = 0.0
     complaint: str = field(default="", repr=False)
 
 
@@ -91,13 +100,13 @@ def speed_of(case: Case, method: str, window_steps: int, pairs: int) -> Speed:
     options = [*METHODS[method], "--outer-learning-rate", "1", "--outer-momentum", "0"]
     options += ["--alternate", "--window", str(window_steps)]
     options += ["--steps", str(windows * window_steps)]
-    with Bed(case.sites, case.links) as bed:
+    with Bed(case.sites, case.links, batch=_BATCH) as bed:
         outcome = run_peer(bed, "gridloom", options, _cores(len(case.sites)), 3600.0)
         hub_s = bed.hub_cpu_s()
-    return _speed(outcome, hub_s)
+    return _speed(outcome, hub_s, int(_option(method, "--fragments") or 1))
 
 
-def _speed(outcome: Outcome, hub_s: float) -> Speed:
+def _speed(outcome: Outcome, hub_s: float, fragments: int) -> Speed:
     """Compare every window without a WAN with the mean of its two neighbours."""
     rows = [list(row) for row in zip(*outcome.windows.values(), strict=True)]
     speeds = [sum(line["tokens"] / line["seconds"] for line in row) for row in rows]
@@ -108,6 +117,8 @@ def _speed(outcome: Outcome, hub_s: float) -> Speed:
         if alone[i]
     ]
     wan = [row for row, single in zip(rows, alone, strict=True) if not single]
+    rounds = sum(row[0]["rounds"] for row in wan)
+    steps = sum(row[0]["steps"] for row in wan)
     tokens = sum(line["tokens"] for row in wan for line in row)
     seconds = sum(row[0]["seconds"] for row in rows)
     return Speed(
@@ -120,7 +131,8 @@ def _speed(outcome: Outcome, hub_s: float) -> Speed:
         else 0.0,
         bytes_per_token=sum(line["sent_bytes"] for row in wan for line in row) / max(1, tokens),
         hub_share=hub_s / max(1e-9, seconds),
-        rounds=sum(row[0]["rounds"] for row in rows),
+        rounds=rounds,
+        interval_steps=steps * fragments / rounds if rounds else 0.0,
         complaint=outcome.complaint,
     )
 
@@ -128,7 +140,7 @@ def _speed(outcome: Outcome, hub_s: float) -> Speed:
 def peer_speed(case: Case, peer: str, window_steps: int, windows: int) -> Speed:
     """Measure a peer on the bed; the first window warms up."""
     options = ["--window", str(window_steps), "--steps", str(windows * window_steps)]
-    with Bed(case.sites, case.links) as bed:
+    with Bed(case.sites, case.links, batch=_BATCH) as bed:
         outcome = run_peer(bed, peer, options, _cores(len(case.sites)), 1800.0)
         hub_s = bed.hub_cpu_s()
     speeds = outcome.tokens_per_s()
@@ -201,7 +213,7 @@ def main() -> int:
     parser.add_argument("--pairs", type=int, default=4, help="windows with and without a WAN")
     args = parser.parse_args()
     cases = args.case or ["40ms-100mbit"] if args.quick else args.case or list(CASES)
-    methods = args.method or (["outer-16"] if args.quick else list(METHODS))
+    methods = args.method or (["auto"] if args.quick else list(METHODS))
     window, pairs = (48, 2) if args.quick else (args.window, args.pairs)
     print(f"{'case':18} {'method':18} {'tokens/s':>8}   ratio {'spread':12} bytes/token    hub")
     figures: dict[str, Any] = {}
@@ -218,21 +230,33 @@ def main() -> int:
             _show(peer, name, speed)
             figures[f"{name}/{peer}"] = vars(speed)
     if args.quick:
-        figures["tokens_ratio"] = figures[f"{cases[0]}/{methods[0]}"]["tokens_ratio"]
-        figures["loss_ratio"] = loss_ratio(_loss_options(methods[0]), 4e5, seed=1)
+        quick = figures[f"{cases[0]}/{methods[0]}"]
+        figures["tokens_ratio"] = quick["tokens_ratio"]
+        options = _loss_options(methods[0], quick["interval_steps"])
+        figures["loss_ratio"] = loss_ratio(options, 4e5, seed=1)
         print(f"tokens_ratio {figures['tokens_ratio']:.3f}, loss_ratio {figures['loss_ratio']:.3f}")
     if args.json:
         print(json.dumps(figures))
     return 0
 
 
-def _loss_options(method: str) -> list[str]:
-    """Return what ``bench.wan_loss`` is told for a method."""
+def _option(method: str, name: str) -> str | None:
+    """Return what a method is told under a name."""
     words = METHODS[method]
-    pairs = dict(zip(words[::2], words[1::2], strict=True))
-    kept = {key: value for key, value in pairs.items() if key != "--codec"}
-    kept |= {"--outer-learning-rate": "1", "--outer-momentum": "0"}
-    return [word for pair in kept.items() for word in pair]
+    return dict(zip(words[::2], words[1::2], strict=True)).get(name)
+
+
+def _loss_options(method: str, interval_steps: float) -> list[str]:
+    """Return what ``bench.wan_loss`` is told for a method, at the interval that it came to."""
+    told = {
+        "--kind": _option(method, "--kind"),
+        "--every": str(max(1, math.ceil(interval_steps))),
+        "--fragments": _option(method, "--fragments"),
+        "--bits": _option(method, "--bits"),
+        "--outer-learning-rate": "1",
+        "--outer-momentum": "0",
+    }
+    return [word for key, value in told.items() if value for word in (key, value)]
 
 
 if __name__ == "__main__":

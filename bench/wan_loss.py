@@ -10,7 +10,6 @@ step amounts to. Prints one JSON line; held-out text is evaluated whole.
 
 import argparse
 import json
-import math
 import sys
 import time
 
@@ -197,7 +196,7 @@ def main() -> None:
     parser.add_argument("--every", type=int, default=20, help="training steps")
     parser.add_argument("--fragments", type=int, default=4)
     parser.add_argument("--bits", type=int, default=4, choices=(4, 8, 16, 32))
-    parser.add_argument("--outer-learning-rate", type=float, default=math.sqrt(2))
+    parser.add_argument("--outer-learning-rate", type=float, default=1.0)
     parser.add_argument("--outer-momentum", type=float, default=0.0)
     parser.add_argument("--sites", type=int, default=2)
     parser.add_argument("--sequences", type=int, default=1, help="of a site and step")

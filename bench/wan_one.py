@@ -35,6 +35,7 @@ PEERS: dict[str, tuple[str, ...]] = {
     ),
     "hivemind-local": ("hivemind_local",),
     "gridloom": ("gridloom_sync",),
+    "gridloom-stages": ("gridloom_stages",),
 }  # fmt: skip
 """By name: the module in ``bench/wan_peers``, and the options that make it this peer."""
 

@@ -34,7 +34,7 @@ def main(steps: int = 300) -> int:
     torch.manual_seed(1)  # the same weights at every site
     model = gl.parallelize(Reader())
     optimizer = torch.optim.AdamW(model.module.parameters(), lr=3e-3)
-    sync = gl.sync(model, optimizer, gl.SiteSync(kind="outer", every=10))
+    sync = gl.sync(model, optimizer)  # as the job's `sync` says
     data = gl.data(windows, batch_size=16, seed=1, passes=None)
     parts = {"model": model, "optimizer": optimizer, "sync": sync, "data": data}
     checkpoint = gl.checkpoint("own-loop-checkpoints", every=100, **parts)

@@ -9,7 +9,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from gridloom.runtime.wan.contacts import Quorum
 from gridloom.runtime.wan.history import Buffer, next_chain
-from gridloom.runtime.wan.messages import AnyMessage, decode_message, encode_message
+from gridloom.runtime.wan.message_codec import AnyMessage, decode_message, encode_message
 from gridloom.runtime.wan.outcome import Adopted, Outcome
 from gridloom.runtime.wan.rounds import RoundPolicy, Rounds
 

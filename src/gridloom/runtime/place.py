@@ -5,15 +5,22 @@ from the launch contract, from torchrun's variables, or from nothing at all.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from gridloom.base.errors import InputError, Problem
+from gridloom.model.parallel import SiteSync
 from gridloom.wire.launch import Rank
 
 Address = tuple[str, int]
 
 ALONE = "here"
 """Name of the site when nobody has given one."""
+
+_TORCHRUN = (
+    "RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "GROUP_RANK", "GROUP_WORLD_SIZE",
+    "ROLE_RANK", "ROLE_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "TORCHELASTIC_RUN_ID",
+)  # fmt: skip
+"""Variables by which libraries find out that other ranks take part."""
 
 
 @dataclass(frozen=True)
@@ -32,6 +39,7 @@ class Place:
         speakers: Where the first rank of each site listens to the other sites.
         report_file: Where report lines go; empty for nowhere.
         run_dir: The job's run directory; empty outside of gridloom.
+        sync: How the sites stay one model, as the job says.
     """
 
     job_id: str
@@ -45,6 +53,7 @@ class Place:
     speakers: Mapping[str, Address]
     report_file: str = ""
     run_dir: str = ""
+    sync: SiteSync = field(default_factory=SiteSync)
 
     @property
     def number(self) -> int:
@@ -55,6 +64,21 @@ class Place:
     def is_first(self) -> bool:
         """Whether this is the first rank of its site."""
         return self.rank == 0
+
+    def torchrun(self) -> dict[str, str | None]:
+        """Return torchrun's variables as they are for the site alone; ``None`` for unset.
+
+        A site of one rank has none of them: it is no distributed training to who reads them.
+        """
+        if self.size == 1:
+            return dict.fromkeys(_TORCHRUN)
+        host, port = self.store
+        return {
+            "RANK": str(self.rank),
+            "WORLD_SIZE": str(self.size),
+            "MASTER_ADDR": host,
+            "MASTER_PORT": str(port),
+        }
 
 
 def place_in(environment: Mapping[str, str]) -> Place:
@@ -113,6 +137,7 @@ def _contracted(rank: Rank) -> Place:
         },
         report_file=rank.report_file,
         run_dir=rank.run_dir,
+        sync=rank.sync,
     )
 
 

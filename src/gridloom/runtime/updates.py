@@ -16,26 +16,37 @@ from torch import Tensor, nn
 
 from gridloom.base.codec import encode
 from gridloom.base.errors import InputError, Problem
-from gridloom.base.system import SystemIds
+from gridloom.base.system import SystemIds, entropy
 from gridloom.model.parallel import SiteSync
+from gridloom.runtime.averaging import Averaging, Owned
+from gridloom.runtime.compress import NotFiniteError
 from gridloom.runtime.run import Run
 from gridloom.runtime.wan.agreement import Agreement, LocalAgreement
+from gridloom.runtime.wan.buckets import gradient_of
+from gridloom.runtime.wan.deep_encoder import check_optimizer
 from gridloom.runtime.wan.events import LinkFacts
 from gridloom.runtime.wan.fragments import Fragments
-from gridloom.runtime.wan.gradient_sync import GradientSync, Trained
+from gridloom.runtime.wan.gradient_sync import GradientSync
 from gridloom.runtime.wan.history import Buffer, Given
-from gridloom.runtime.wan.methods import check, codec, encoder
+from gridloom.runtime.wan.keyring import Keyring
+from gridloom.runtime.wan.local_data import PrivacySpent, PrivateAgreement, agreement, check_sites
+from gridloom.runtime.wan.masked_rounds import MaskedRounds
+from gridloom.runtime.wan.methods import check, codec
 from gridloom.runtime.wan.outer import Fragment, OuterRule
 from gridloom.runtime.wan.outer_sync import OuterRound, OuterSync
 from gridloom.runtime.wan.peers import Peers
 from gridloom.runtime.wan.ranks import SiteAgreement
 from gridloom.runtime.wan.rounds import RoundPolicy, Rounds
 from gridloom.runtime.wan.settings import Endpoint, TransportSettings
-from gridloom.runtime.wan.state import OptimizerState
+from gridloom.runtime.wan.site_ranks import SiteRanks
+from gridloom.runtime.wan.state import OptimizerState, local
 from gridloom.runtime.wan.transport import Transport
 
 if TYPE_CHECKING:  # a site of one rank does without it
     from gridloom.runtime.inside.site_model import SiteModel
+
+_INT64_DIGITS = 15
+"""Hexadecimal digits that a whole number of 64 bits surely holds."""
 
 
 @dataclass(frozen=True)
@@ -46,12 +57,15 @@ class SyncOptions:
         clip_norm: Global norm to which gradients are clipped before an update; 0 for any.
         patience_s: How long a round waits for a site in contact, and the start and the end of the
             training for sites that are not.
+        bucket_bytes: Of gradients that are sent together, as soon as the backward pass has them
+            all (Li et al. 2020, section 5.3, have 25 MiB); 0 for all of them at once.
         rounds: How rounds are held; its patience is overridden by ``patience_s``.
         transport: Streams, caps and certificates of the connections.
     """
 
     clip_norm: float = 0.0
     patience_s: float = 60.0
+    bucket_bytes: int = 25 * 2**20
     rounds: RoundPolicy = field(default_factory=RoundPolicy)
     transport: TransportSettings = field(default_factory=TransportSettings)
 
@@ -79,19 +93,23 @@ class Sync:
             InputError: The method cannot be, or not with this model.
         """
         check(how)
+        check_sites(how.privacy, len(run.place.sites))
+        check_optimizer(how, optimizer)
         self._run, self._how, self._options = run, how, options
         self._optimizer = optimizer
         self._cut = None if isinstance(model, nn.Module) else model
         module = model if isinstance(model, nn.Module) else model.module
-        self._parameters = [p for p in module.parameters() if p.requires_grad]
+        self._parameters = [p for p, _ in self._pieces(module)]
         self._check_ranks()
         self._since_update = 0
         self._tokens = 0.0
         self._peers: Peers | None = None
+        self._told: list[str] = []
         self._ranks: SiteAgreement | None = None
         self._agreement: Agreement | None = None
+        self._own: LocalAgreement | None = None
         self._outer: OuterSync | None = None
-        self._gradients: GradientSync | None = None
+        self._averaging: Averaging | None = None
         self._is_met = len(run.place.sites) == 1
         if not self._is_met:
             self._connect(module)
@@ -117,31 +135,37 @@ class Sync:
             self._cut.finish()
         self._tokens += tokens
         self._since_update += 1
+        if self._averaging is not None:
+            self._averaging.end_batch(self._since_update)
         if self._how.kind == "accumulated" and self._since_update < self._how.every:
             return False
-        if self._since_update > 1:
-            for parameter in self._parameters:
+        if self._averaging is not None:
+            try:
+                self._averaging.step(self._of_site(self._tokens))
+            except NotFiniteError:  # a step that is left out
+                self._begin_anew()
+                raise
+        else:
+            for parameter in self._parameters if self._since_update > 1 else ():
                 if parameter.grad is not None:
                     parameter.grad.div_(self._since_update)
-        if self._gradients is not None:
-            self._gradients.exchange(self._tokens)
-        else:
             self._update()
-        self._after_step(self._tokens)
-        self._zero()
-        self._since_update, self._tokens = 0, 0.0
+            self._train(self._tokens)
+        self._begin_anew()
         return True
 
     def finish(self) -> None:
         """Bring all sites to one model after the last step, and part from them."""
         self._meet()
         patience_s = self._options.patience_s
-        if self._outer is not None:
-            self._outer.finish(patience_s)
-        if self._gradients is not None:
-            self._gradients.finish(patience_s)
+        inner = self._speaking()
+        if inner is not None:
+            inner.finish(patience_s)
         self._let_go_on()
-        self._outer = self._gradients = self._peers = self._ranks = None
+        if self._averaging is not None:
+            self._averaging.stop()
+        self._told = self.events()
+        self._outer = self._averaging = self._peers = self._ranks = None
 
     def present(self) -> list[str]:
         """Return the sites in contact, this one too; nothing on other ranks than the first."""
@@ -152,7 +176,18 @@ class Sync:
         if self._outer is None:
             return []
         done, self._outer.done = self._outer.done, []
-        return done
+        spent = self.privacy() if done else None
+        return done if spent is None else [replace(one, epsilon=spent.epsilon) for one in done]
+
+    def privacy(self) -> PrivacySpent | None:
+        """Return what this site's updates have told about it so far.
+
+        Nothing where updates are not clipped, and on other ranks than the first.
+        """
+        own = self._own
+        if not isinstance(own, PrivateAgreement) or own.shield is None:
+            return None
+        return own.shield.spent() if self._run.place.is_first else None
 
     def links(self) -> Mapping[str, LinkFacts]:
         """Return what is known of the link to each other site."""
@@ -160,9 +195,10 @@ class Sync:
 
     def events(self) -> list[str]:
         """Return what has happened to the connections since the last call, a sentence each."""
-        if self._peers is None:
-            return []
-        events, self._peers.events = self._peers.events, []
+        if self._peers is not None:
+            self._told += self._peers.events
+            self._peers.events = []
+        events, self._told = self._told, []
         return events
 
     def state_dict(self) -> dict[str, Any]:
@@ -170,51 +206,53 @@ class Sync:
         state: dict[str, Any] = {"since_update": self._since_update, "tokens": self._tokens}
         if self._since_update:  # gradients that are half gathered
             state["gradients"] = {
-                str(number): parameter.grad
+                str(number): local(parameter.grad)
                 for number, parameter in enumerate(self._parameters)
                 if parameter.grad is not None
             }
-        inner = self._outer or self._gradients
+        inner = self._speaking()
         if inner is not None:
             state["sync"] = inner.state_dict()
         self._let_go_on()
-        if self._agreement is not None:
-            state["agreement"] = self._agreement.state_dict()
+        agreed = self._agreement or self._averaging
+        if agreed is not None:
+            state["agreement"] = agreed.state_dict()
         return state
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go on from there; before the first step."""
         self._since_update, self._tokens = state["since_update"], state["tokens"]
         for number, gradient in state.get("gradients", {}).items():
-            parameter = self._parameters[int(number)]
-            if parameter.grad is None:
-                parameter.grad = gradient.clone()
-            else:
-                parameter.grad.copy_(gradient)
-        inner = self._outer or self._gradients
+            local(gradient_of(self._parameters[int(number)])).copy_(gradient)
+        inner = self._speaking()
         if inner is not None and "sync" in state:
             inner.load_state_dict(state["sync"])
-        if self._agreement is not None and "agreement" in state:
-            self._agreement.load_state_dict(state["agreement"])
+        agreed = self._agreement or self._averaging
+        if agreed is not None and "agreement" in state:
+            agreed.load_state_dict(state["agreement"])
+        if self._averaging is not None:
+            self._averaging.end_batch(self._since_update)
+
+    def _pieces(self, module: nn.Module) -> list[tuple[nn.Parameter, bool]]:
+        """Return what is trained on this rank, and whether it speaks for it."""
+        if self._cut is None:
+            return [(p, True) for p in module.parameters() if p.requires_grad]
+        pieces = self._cut.parameters
+        return [(one.parameter, one.owner) for one in pieces if one.parameter.requires_grad]
 
     def _check_ranks(self) -> None:
-        place = self._run.place
-        if place.size == 1:
-            return
-        if self._cut is None:
+        if self._run.place.size > 1 and self._cut is None:
             text = "a module of one rank, in a site that has several"
             remedy = "give gl.sync what gl.parallelize returned"
             raise InputError([Problem(text, remedy=remedy, field="model")])
-        if len(place.sites) > 1 and self._how.kind != "outer":
-            text = f"{self._how.kind} is for sites of one rank; here each has {place.size}"
-            raise InputError([Problem(text, remedy="take outer", field="sync.kind")])
 
     def _connect(self, module: nn.Module) -> None:
         names = [(name, tuple(p.shape)) for name, p in module.named_parameters()]
+        alike = (self._how, names, self._layout())
         combine = _Combine()
         is_first = self._run.place.is_first
         if is_first:
-            settings = _digest(self._how, names)
+            settings = _digest(alike)
             self._peers = connect(self._run, self._options, settings, combine, self._how)
             self._peers.rounds.chain = _fingerprint(self._owned())
         if self._how.kind == "outer":
@@ -222,9 +260,19 @@ class Sync:
             if self._peers is not None:
                 self._outer = OuterSync(agreement, self._peers, self._how.every)
                 combine.by = self._outer.combine
-        elif self._peers is not None:
-            self._gradients = self._average(self._peers)
-            combine.by = self._gradients.combine
+        else:
+            self._averaging = self._average(module)
+            if self._peers is not None:
+                combine.by = self._averaging.speak(self._peers).combine
+
+    def _layout(self) -> list[int]:
+        """Return what tells how payloads are laid out: by the ranks of the site, and in buckets."""
+        buckets = [] if self._how.kind == "outer" else [self._options.bucket_bytes]
+        if self._cut is None or self._run.place.size == 1:
+            return buckets
+        boxes = [(p.name, p.start, tuple(p.tensor.shape), p.owner) for p in self._cut.parameters]
+        own = int(_digest(boxes)[:_INT64_DIGITS], 16)
+        return buckets + SiteRanks().table(torch.tensor([own])).flatten().tolist()
 
     def _agree(self) -> Agreement:
         """Return what this site agrees on with the others, as this rank holds it."""
@@ -232,8 +280,11 @@ class Sync:
         fragments = Fragments(self._owned(), how.fragments)
         rule = OuterRule(how.outer_learning_rate, how.outer_momentum)
         agreed = [Fragment(fragments.read(i), rule, codec(how)) for i in range(len(fragments))]
-        own = LocalAgreement(fragments, agreed, OptimizerState(self._optimizer))
-        if self._cut is None or self._run.place.size == 1:
+        inner = OptimizerState(self._optimizer)
+        is_alone = self._cut is None or self._run.place.size == 1
+        site_sum = float if is_alone else SiteRanks().sum
+        own = self._own = agreement(how.privacy, fragments, agreed, inner, site_sum)
+        if self._cut is None or is_alone:
             return own
         self._ranks = SiteAgreement(own, self._cut.spread)
         return self._ranks
@@ -244,48 +295,57 @@ class Sync:
             return list(self._parameters)
         return [piece.tensor for piece in self._cut.parameters if piece.owner]
 
-    def _average(self, peers: Peers) -> GradientSync:
-        """Return what averages this rank's gradients with those of other sites."""
-        parameters, how = self._parameters, self._how
-        weights = Fragments(parameters, 1)
-        shapes = [p.shape for p in parameters]
-        own, ours = (encoder(how, weights.numbers(0), shapes) for _ in range(2))
-        inner = OptimizerState(self._optimizer)
-        trained = Trained(weights, self._present_gradients, inner, self._update)
-        return GradientSync(trained, (own, ours), peers)
-
-    def _present_gradients(self) -> Fragments:
-        """Return the gradients where they are now; zeros for parameters without one."""
-        for parameter in self._parameters:
-            if parameter.grad is None:
-                parameter.grad = torch.zeros_like(parameter)
-        return Fragments([p.grad for p in self._parameters if p.grad is not None], 1)
+    def _average(self, module: nn.Module) -> Averaging:
+        """Return this site's gradients, as this rank holds them."""
+        pieces = self._pieces(module)
+        owned = Owned(
+            [parameter for parameter, _ in pieces],
+            [is_owned for _, is_owned in pieces],
+            self._cut if self._run.place.size > 1 else None,
+        )
+        size_bytes = self._options.bucket_bytes
+        return Averaging(owned, self._how, size_bytes, self._optimizer, self._update)
 
     def _meet(self) -> None:
         """Meet the other sites, once, and take over what they have if this site is behind."""
         if self._is_met:
             return
         self._is_met = True
-        inner = self._outer or self._gradients
-        if inner is not None:
+        inner = self._speaking()
+        if inner is not None and self._peers is not None:
+            before = self._peers.rounds.version
             inner.join(self._options.patience_s)
+            if isinstance(self._own, PrivateAgreement) and self._own.shield is not None:
+                self._own.shield.rejoin(before, self._peers.rounds.version)
         self._let_go_on()
 
-    def _after_step(self, tokens: float) -> None:
+    def _train(self, tokens: float) -> None:
+        """Note a training step, where sites exchange weights."""
         if self._agreement is None:
             return
-        if self._ranks is not None:
-            total = torch.tensor([tokens], dtype=torch.float64)
-            dist.all_reduce(total)
-            tokens = float(total)
+        tokens = self._of_site(tokens)
         if self._outer is not None:
             self._outer.after_step(tokens)
         else:
             self._agreement.train(tokens)
         self._let_go_on()
 
+    def _of_site(self, tokens: float) -> float:
+        """Return the tokens of all ranks of the site; those of one batch count once."""
+        if self._cut is None or self._run.place.size == 1:
+            return tokens
+        total = torch.tensor([tokens], dtype=torch.float64)
+        dist.all_reduce(total)
+        return float(total) * self._cut.axes.data_ranks / self._cut.axes.world
+
+    def _speaking(self) -> OuterSync | GradientSync | None:
+        """Return what speaks to the other sites, on the first rank."""
+        return self._outer or (self._averaging.sync if self._averaging is not None else None)
+
     def _let_go_on(self) -> None:
         """Let the other ranks carry out what the first has decided, and all go on with it."""
+        if self._averaging is not None:
+            self._averaging.let_go_on()
         if self._ranks is not None:
             if self._run.place.is_first:
                 self._ranks.end()
@@ -301,7 +361,10 @@ class Sync:
                 nn.utils.clip_grad_norm_(self._parameters, norm)
         self._optimizer.step()
 
-    def _zero(self) -> None:
+    def _begin_anew(self) -> None:
+        self._since_update, self._tokens = 0, 0.0
+        if self._averaging is not None:
+            self._averaging.end_batch(0)
         if self._cut is not None:
             self._cut.gradients.zero()
         else:
@@ -329,7 +392,11 @@ def connect(
     # a gradient is of no use to one who missed it: such a site is given a whole state
     history_bytes = options.rounds.history_bytes if how.kind == "outer" else 0
     policy = replace(options.rounds, patience_s=options.patience_s, history_bytes=history_bytes)
-    rounds = Rounds(place.site, place.sites, settings, policy, combine)
+    rounds = (
+        MaskedRounds(place.site, place.sites, settings, policy, Keyring(place.site, entropy))
+        if how.privacy.masked
+        else Rounds(place.site, place.sites, settings, policy, combine)
+    )
     transport = Transport(
         Endpoint(name=place.site, listen=place.speakers[place.site], token=place.job_id),
         {name: address for name, address in place.speakers.items() if name != place.site},
@@ -338,7 +405,10 @@ def connect(
         ids=SystemIds(),
     )
     transport.start()
-    return Peers(rounds, transport, run.clock)
+    peers = Peers(rounds, transport, run.clock)
+    if how.privacy.masked and not options.transport.tls:
+        peers.events.append("masks without TLS: who sits between the sites can exchange their keys")
+    return peers
 
 
 def _fingerprint(weights: Sequence[Tensor]) -> str:
@@ -349,6 +419,6 @@ def _fingerprint(weights: Sequence[Tensor]) -> str:
     return digest.hexdigest()
 
 
-def _digest(how: SiteSync, shapes: Sequence[tuple[str, tuple[int, ...]]]) -> str:
+def _digest(alike: object) -> str:
     """Return what sites compare before they train together."""
-    return hashlib.blake2b(encode((how, shapes)), digest_size=8).hexdigest()
+    return hashlib.blake2b(encode(alike), digest_size=8).hexdigest()

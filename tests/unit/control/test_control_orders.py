@@ -2,9 +2,11 @@
 
 from pathlib import PurePath
 
+from msgspec.structs import replace
 from tests.unit.control.nouns import spec, start
 
 from gridloom.control.orders import log_path, task_orders, task_refs
+from gridloom.model.parallel import SiteSync
 
 RUN = PurePath("/runs/job-1")
 
@@ -29,6 +31,16 @@ def test_every_rank_knows_where_rank_0_listens_and_where_the_nodes_are() -> None
             assert (one.rank.master_address, one.rank.master_port) == ("10.0.0.1", 4001)
             assert one.rank.node_addresses == ("10.0.0.1", "10.0.0.2", "10.1.0.1")
             assert one.rank.node_ranks == tuple(len(order.ranks) for order in orders)
+
+
+def test_every_rank_is_told_how_the_sites_stay_one_model() -> None:
+    how = SiteSync(kind="outer", every=8)
+    begun = start()
+    plan = replace(begun.placement.option.plan, site_sync=how)
+    option = replace(begun.placement.option, plan=plan)
+    begun = replace(begun, placement=replace(begun.placement, option=option))
+    orders = task_orders(begun, spec(), RUN, master_port=4001, lease_s=6.0, lapse_grace_s=2.4)
+    assert {one.rank.sync for order in orders for one in order.ranks} == {how}
 
 
 def test_devices_are_those_that_were_placed_and_every_rank_of_a_task_sees_them_all() -> None:

@@ -441,7 +441,7 @@ def test_two_ranks(tmp_path: Path) -> None:
         refused = told.pop("refused")
         assert told == {
             "zero 0": True, "zero 3": True, "another layout": True, "own": f"rank {rank}",
-            "left": SAVED, "example": 0, "example again": 0,
+            "left": SAVED, "example": 0, "example again": 0, "own world": True,
         }  # fmt: skip
         assert "step 9 could not be written" in refused
         assert "rank 1: No space left on device" in refused

@@ -1,5 +1,6 @@
 import importlib
 import inspect
+import os
 import pkgutil
 import subprocess
 import sys
@@ -7,6 +8,7 @@ import sys
 import pytest
 
 import gridloom.runtime as gl
+from gridloom.runtime.library import start
 
 
 def test_every_name_is_what_it_says_whatever_else_was_imported() -> None:
@@ -29,3 +31,16 @@ def test_a_rank_of_the_recipe_waits_for_nothing_that_it_does_not_use() -> None:
     modules = set(done.stdout.split())
     assert "torch" in modules
     assert not {"torch.distributed.fsdp", "torch._dynamo", "torch.distributed.checkpoint"} & modules
+
+
+def test_libraries_that_read_torchruns_variables_see_the_site_alone(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(start, "_RUNS", [])
+    for name, value in {"RANK": "0", "WORLD_SIZE": "1", "LOCAL_RANK": "0"}.items():
+        monkeypatch.setenv(name, value)
+    environment = os.environ  # noqa: TID251
+    run = gl.init()
+    assert environment["WORLD_SIZE"] == "1"
+    assert gl.init(own_world=True) is run
+    assert not {"RANK", "WORLD_SIZE", "LOCAL_RANK"} & set(environment)

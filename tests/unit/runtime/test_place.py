@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from gridloom.base.errors import InputError
+from gridloom.model.parallel import SiteSync
 from gridloom.runtime.place import ALONE, Place, place_in
 from gridloom.wire.launch import Rank
 
@@ -40,6 +41,41 @@ def test_a_site_is_a_world_of_its_own() -> None:
     assert [p.address for p in places()] == ["10.0.0.1", "10.0.0.2", "10.1.0.1", "10.1.0.1"]
     assert [p.report_file for p in places()] == [f"/run/report-{n}" for n in range(4)]
     assert {(p.job_id, p.run_dir) for p in places()} == {("job-1", "/run")}
+
+
+def test_torchruns_variables_are_those_of_the_site_alone() -> None:
+    found = [p.torchrun() for p in places()]
+    assert [(f["RANK"], f["WORLD_SIZE"]) for f in found] == [("0", "2"), ("1", "2")] * 2
+    assert [(f["MASTER_ADDR"], f["MASTER_PORT"]) for f in found[1:3]] == [
+        ("10.0.0.1", "5000"),
+        ("10.1.0.1", "5001"),
+    ]
+    again = rank(2).environment() | {name: value or "" for name, value in found[2].items()}
+    assert (again["LOCAL_RANK"], again["LOCAL_WORLD_SIZE"]) == ("0", "2")  # as they were
+
+
+def test_a_site_of_one_rank_has_none_of_torchruns_variables() -> None:
+    alone = rank(
+        1,
+        world_size=2,
+        local_rank=0,
+        site="south",
+        site_ranks=(("north", 1), ("south", 1)),
+        node_rank=1,
+        node_count=2,
+        node_addresses=("10.0.0.1", "10.1.0.1"),
+        node_ranks=(1, 1),
+    )
+    unset = place_in(alone.environment()).torchrun()
+    assert set(unset.values()) == {None}
+    left = {name for name in alone.environment() if not name.startswith("GRIDLOOM_")} - set(unset)
+    assert left == {"ROLE_NAME", "TORCHELASTIC_RESTART_COUNT", "TORCHELASTIC_USE_AGENT_STORE"}
+
+
+def test_how_the_sites_stay_one_model_is_what_the_job_says() -> None:
+    how = SiteSync(kind="outer", every=8, fragments=2)
+    assert place_in(rank(sync=how).environment()).sync == how
+    assert place_in({}).sync == SiteSync()
 
 
 def test_ranks_of_one_site_meet_at_its_first_one_and_no_port_is_used_twice() -> None:

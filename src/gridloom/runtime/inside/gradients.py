@@ -1,6 +1,6 @@
 """The gradients of one rank's pieces: when they are sent, their norm over the site, their scale."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
 import torch
@@ -10,8 +10,8 @@ from torch.distributed.fsdp import FSDPModule
 from torch.distributed.tensor import DTensor
 
 from gridloom.runtime.inside.axes import Axes
-from gridloom.runtime.inside.pieces import Piece
-from gridloom.runtime.inside.replicate import Replicated, sum_together
+from gridloom.runtime.inside.pieces import COPYING_AXES, Piece
+from gridloom.runtime.inside.replicate import Replicated, copy_together, sum_together
 from gridloom.runtime.inside.shard import set_phase, set_sync
 
 
@@ -48,6 +48,15 @@ class Gradients:
         for replicated in self._replicated:
             replicated.sync, replicated.passes = last, passes
 
+    def listen(self, final: Callable[[Sequence[nn.Parameter]], None]) -> None:
+        """Have it told, during backward passes, of copied parameters whose sums are complete.
+
+        The order, in that of the collectives too, is the same on all ranks; what a backward pass
+        leaves out is told of by ``finish``.
+        """
+        for replicated in self._replicated:
+            replicated.final = final
+
     def rest(self) -> None:
         """Give gathered weights up after a forward pass that no backward follows.
 
@@ -76,20 +85,33 @@ class Gradients:
         ends = [g for p in self._pieces if "ends" in p.copies and (g := p.gradient) is not None]
         sum_together(ends, self._axes.ends)
 
-    def norm(self) -> float:
-        """Return the norm over all ranks of the site; every number counts once."""
-        owned = [g for p in self._pieces if p.owner and (g := p.gradient) is not None]
-        total = torch.zeros((), device=self._axes.device)
-        if owned:
-            norms = torch.stack(torch._foreach_norm(owned, 2, dtype=torch.float32))
-            total += norms.square().sum().to(self._axes.device)
-        if self._axes.world > 1:
-            dist.all_reduce(total)
-        return float(total.sqrt())
+    def spread(self) -> None:
+        """Give every copy of a gradient what its owner has; all ranks of the site must call it."""
+        for name in COPYING_AXES:
+            copied = [p.gradient for p in self._pieces if name in p.copies]
+            copy_together([g for g in copied if g is not None], getattr(self._axes, name))
 
-    def scale(self, factor: float) -> None:
+    def norm(self) -> Tensor:
+        """Return the norm over all ranks of the site, on the device; every number counts once."""
+        axes = self._axes
+        # where every rank has all, each finds the same by itself
+        is_whole = axes.replicate.size == axes.world and axes.expert.size == 1
+        counted = [p.gradient for p in self._pieces if is_whole or p.owner]
+        present = [gradient for gradient in counted if gradient is not None]
+        total = torch.zeros((), device=axes.device)
+        if present:
+            norms = torch.stack(torch._foreach_norm(present, 2, dtype=torch.float32))
+            total += norms.square().sum().to(axes.device)
+        if not is_whole:
+            dist.all_reduce(total)
+        return total.sqrt()
+
+    def scale(self, factor: float | Tensor) -> None:
         """Multiply all gradients by ``factor``."""
-        torch._foreach_mul_(self.present(), factor)
+        present = self.present()
+        if isinstance(factor, Tensor) and present:
+            factor = factor.to(present[0].device)  # offloaded ones are on the host
+        torch._foreach_mul_(present, factor)
 
     def present(self) -> list[Tensor]:
         """Return this rank's boxes of the gradients that are there."""

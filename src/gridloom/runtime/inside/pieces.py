@@ -23,6 +23,9 @@ _CUTS: tuple[tuple[str, dict[str, int]], ...] = (
 )
 """Dimension along which an axis cuts a parameter, by the end of its name; the rest are whole."""
 
+COPYING_AXES = ("replicate", "expert_data", "tensor", "ends")
+"""Axes along which boxes may be equal, in the order in which owners give them to the others."""
+
 _EXPERTS = ".ffn.experts."
 
 _WHOLE_GRADIENT = (".attention_norm.weight", ".ffn_norm.weight")

@@ -1,6 +1,6 @@
 """Gradients of equal weights, summed over the ranks in buckets behind the backward pass."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -35,6 +35,8 @@ class Replicated:
     Attributes:
         sync: Whether backward passes from now on send gradients.
         passes: How often each gradient is added to before it is complete.
+        final: Called with the parameters of each bucket, in order, when their sums are complete;
+            may use collectives: it comes at the same place between those of the buckets everywhere.
     """
 
     def __init__(
@@ -48,9 +50,10 @@ class Replicated:
             divide: By what the sum is divided: 1, or the number of ranks for a mean.
         """
         self.sync, self.passes = True, 1
+        self.final: Callable[[Sequence[nn.Parameter]], None] | None = None
         self._axis, self._divide = axis, divide
         self._buckets = _buckets([p for p in reversed(parameters) if p.requires_grad])
-        self._next = 0
+        self._next = self._complete = 0
         self._places = {
             id(parameter): (bucket, view)
             for bucket in self._buckets
@@ -74,11 +77,7 @@ class Replicated:
         """Send what was not sent, wait for all, and be ready for the next backward pass."""
         while self._next < len(self._buckets):
             self._send(self._buckets[self._next])
-        for bucket in self._buckets:
-            if bucket.work is not None:
-                bucket.work.wait()
-            if self._divide != 1.0:
-                bucket.flat.div_(self._divide)
+        self._wait(len(self._buckets))
         self._rearm()
 
     def _came(self, parameter: nn.Parameter) -> None:
@@ -101,9 +100,23 @@ class Replicated:
         self._next += 1
         if self._axis.size > 1:
             bucket.work = dist.all_reduce(bucket.flat, group=self._axis.group, async_op=True)
+        if self.final is not None:
+            self._wait(self._next - 1)  # while this one is on its way
+
+    def _wait(self, count: int) -> None:
+        """Wait until the sums of the first ``count`` buckets are complete."""
+        while self._complete < count:
+            bucket = self._buckets[self._complete]
+            self._complete += 1
+            if bucket.work is not None:
+                bucket.work.wait()
+            if self._divide != 1.0:
+                bucket.flat.div_(self._divide)
+            if self.final is not None:
+                self.final(bucket.parameters)
 
     def _rearm(self) -> None:
-        self._next = 0
+        self._next = self._complete = 0
         self._seen.clear()
         for bucket in self._buckets:
             bucket.waits_for, bucket.work = len(bucket.parameters), None

@@ -14,7 +14,7 @@ from gridloom.model.recipe import Training
 from gridloom.runtime.inside.axes import Axes
 from gridloom.runtime.inside.gradients import Gradients
 from gridloom.runtime.inside.passes import Passes, Totals
-from gridloom.runtime.inside.pieces import Piece, as_distributed
+from gridloom.runtime.inside.pieces import COPYING_AXES, Piece, as_distributed
 from gridloom.runtime.inside.replicate import copy_together
 from gridloom.runtime.inside.scaler import LossScaler
 from gridloom.runtime.inside.update import Update, local_box
@@ -132,7 +132,7 @@ class SiteModel:
         if self._update is None:
             raise InputError("call optimize before step")
         divisor = tokens * (self.scaler.scale if self.scaler is not None else 1.0)
-        norm = self.gradients.norm() / divisor
+        norm = float(self.gradients.norm()) / divisor
         finite = math.isfinite(norm)
         if finite:
             clip = min(1.0, clip_norm / (norm + 1e-6)) if clip_norm > 0 else 1.0
@@ -151,16 +151,18 @@ class SiteModel:
         """Return a context in which the user's backward passes send nothing."""
         return self.gradients.unsent()
 
-    def clip(self, norm: float) -> float:
-        """Clip gradients to a global norm over all ranks; return it as it was before."""
+    def clip(self, norm: float) -> Tensor:
+        """Clip gradients to a global norm over all ranks; return it as it was before.
+
+        Nothing waits for the device until somebody reads the result.
+        """
         found = self.gradients.norm()
-        if found > norm:
-            self.gradients.scale(norm / (found + 1e-6))
+        self.gradients.scale((norm / (found + 1e-6)).clamp(max=1.0))
         return found
 
     def spread(self) -> None:
         """Give every copy of a number what its owner has; all ranks of the site must call it."""
-        for name in ("replicate", "expert_data", "tensor", "ends"):
+        for name in COPYING_AXES:
             copied = [piece.tensor for piece in self.parameters if name in piece.copies]
             copy_together(copied, getattr(self.axes, name))
         self.gradients.rest()

@@ -13,11 +13,16 @@ from gridloom.runtime.run import Run, StopWish
 _RUNS: list[Run] = []
 
 
-def init() -> Run:
+def init(*, own_world: bool = False) -> Run:
     """Find out where this process stands, and join the other ranks of its site.
 
     Reads the launch contract (under gridloom), torchrun's variables, or nothing: one process. A
     second call returns what the first did.
+
+    Args:
+        own_world: Have torchrun's variables speak of this site from now on, not of the whole job:
+            for libraries that build a process group of what they read there, as Accelerate and
+            Lightning do. Comes before they start.
     """
     if not _RUNS:
         stop = StopWish()
@@ -28,6 +33,12 @@ def init() -> Run:
         if place.job_id:
             sys.excepthook = _told_to(run)
         _RUNS.append(run)
+    if own_world:
+        for name, value in _RUNS[0].place.torchrun().items():
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value
     return _RUNS[0]
 
 

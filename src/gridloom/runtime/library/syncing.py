@@ -24,7 +24,9 @@ def sync(
     Args:
         model: Its trainable parameters are exchanged; equal at all sites.
         optimizer: Over those parameters.
-        how: What is exchanged, and how often; every step, whole, by default.
+        how: What is exchanged, and how often; by default what the job's ``sync`` says, and outside
+            of gridloom every step, whole.
         options: Clipping, patience, and the connections' settings.
     """
-    return Sync(current(), model, optimizer, how or SiteSync(), options or SyncOptions())
+    run = current()
+    return Sync(run, model, optimizer, how or run.place.sync, options or SyncOptions())

@@ -1,7 +1,6 @@
 """What a site agrees on with the others, fragment by fragment, as one rank holds it."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Protocol
 
 import torch
@@ -9,27 +8,14 @@ from torch import Tensor
 
 from gridloom.runtime.wan.fragments import Fragments
 from gridloom.runtime.wan.history import Buffer
-from gridloom.runtime.wan.outer import Fragment, average
-from gridloom.runtime.wan.state import InnerState, pack_state, unpack_state
-
-Parts = Sequence[tuple[float, Tensor]]
-"""Payloads, uint8, with the tokens behind each."""
-
-_SAMPLE = 2**16
-"""Numbers by which two sites' pseudo-gradients are compared: the cosine to about 0.4 %."""
-
-
-@dataclass(frozen=True)
-class Moved:
-    """How far a round moved a fragment.
-
-    Attributes:
-        norm: Of the averaged pseudo-gradient.
-        cosine: Between two sites' pseudo-gradients; ``None`` if they did not come apart.
-    """
-
-    norm: float
-    cosine: float | None
+from gridloom.runtime.wan.outer import Fragment, Moved, Parts
+from gridloom.runtime.wan.state import (
+    NO_STATE,
+    InnerState,
+    check_state,
+    pack_state,
+    unpack_state,
+)
 
 
 class Agreement(Protocol):
@@ -59,8 +45,16 @@ class Agreement(Protocol):
         """Take a round's result in."""
         ...
 
+    def level(self) -> None:
+        """Make this site's model that of all sites, to the bit, after the last round."""
+        ...
+
     def pack(self) -> Buffer:
         """Return all that a newcomer needs."""
+        ...
+
+    def check(self, body: Buffer) -> None:
+        """Raise ``MessageError`` if ``unpack`` could not take a state over; nothing changes."""
         ...
 
     def unpack(self, body: Buffer) -> None:
@@ -88,6 +82,7 @@ class LocalAgreement:
             inner: What a newcomer is given beside the weights.
         """
         self._fragments, self._agreed, self._inner = fragments, list(agreed), inner
+        self._counted = torch.zeros(len(self._agreed), dtype=torch.float64)  # tokens, in rounds
 
     def __len__(self) -> int:
         """As ``Agreement``."""
@@ -105,7 +100,7 @@ class LocalAgreement:
     def offer(self, fragment: int) -> tuple[float, Tensor]:
         """As ``Agreement``."""
         one = self._agreed[fragment]
-        return one.unshared, one.offer(self._fragments.read(fragment))
+        return one.unshared, one.offer(self._fragments.windows[fragment])
 
     def combine(self, fragment: int, parts: Parts) -> Tensor:
         """As ``Agreement``."""
@@ -113,44 +108,72 @@ class LocalAgreement:
 
     def settle(self, fragment: int, parts: Parts, *, included: bool) -> Moved:
         """As ``Agreement``."""
-        one = self._agreed[fragment]
-        apart = [one.decoded(payload) for _, payload in parts]
-        weights = [weight for weight, _ in parts]
-        mean = average(list(zip(weights, apart, strict=True)))
-        moved = Moved(float(torch.linalg.vector_norm(mean)), _cosine(apart))
-        local = self._fragments.read(fragment)
-        local = one.settle(mean, local, included=included, tokens=sum(weights))
-        self._fragments.write(fragment, local)
+        window = self._fragments.windows[fragment]
+        moved = self._agreed[fragment].settle(parts, window, included=included)
+        self._counted[fragment] += sum(weight for weight, _ in parts)
         return moved
+
+    def level(self) -> None:
+        """As ``Agreement``."""
+        for one, window in zip(self._agreed, self._fragments.windows, strict=True):
+            one.level(window)
 
     def pack(self) -> Buffer:
         """As ``Agreement``."""
-        state = {f"local.{n}": self._fragments.read(n) for n in range(len(self))}
-        for number, one in enumerate(self._agreed):
-            state.update({f"{name}.{number}": tensor for name, tensor in one.state().items()})
-        return pack_state(state, self._inner)
+        local = {f"local.{n}": self._fragments.read(n) for n in range(len(self))}
+        return pack_state(local | self._common(), self._inner)
+
+    def check(self, body: Buffer) -> None:
+        """As ``Agreement``."""
+        numbers = {name: tensor.numel() for name, tensor in self._common().items()}
+        local = {f"local.{n}": self._fragments.numbers(n) for n in range(len(self))}
+        check_state(body, local | numbers, self._inner)
 
     def unpack(self, body: Buffer) -> None:
-        """As ``Agreement``."""
-        state = unpack_state(body, self._inner)
-        for number, one in enumerate(self._agreed):
-            one.adopt({name: state[f"{name}.{number}"] for name in one.state()})
-            self._fragments.write(number, state[f"local.{number}"])
+        """As ``Agreement``; the optimiser of a site whose training is kept goes on as it was."""
+        state = unpack_state(body, NO_STATE if any(self._kept_tokens()) else self._inner)
+        self._adopt(state, [state[f"local.{n}"] for n in range(len(self))])
 
     def state_dict(self) -> dict[str, Any]:
         """As ``Agreement``."""
-        return {str(number): one.state_dict() for number, one in enumerate(self._agreed)}
+        fragments = {str(number): one.state_dict() for number, one in enumerate(self._agreed)}
+        return fragments | {"counted": self._counted}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """As ``Agreement``."""
         for number, one in enumerate(self._agreed):
             one.load_state_dict(state[str(number)])
+        self._counted.copy_(state["counted"])
 
+    def _common(self) -> dict[str, Tensor]:
+        """Return what is equal at all sites."""
+        state = {"counted": self._counted}
+        for number, one in enumerate(self._agreed):
+            state.update({f"{name}.{number}": tensor for name, tensor in one.state().items()})
+        return state
 
-def _cosine(values: Sequence[Tensor]) -> float | None:
-    """Return the cosine between two tensors, by a sample; nothing for another number of them."""
-    if len(values) != 2:
-        return None
-    stride = max(1, len(values[0]) // _SAMPLE)
-    one, two = (tensor[::stride] for tensor in values)
-    return float(torch.nn.functional.cosine_similarity(one, two, dim=0))
+    def _adopt(self, state: Mapping[str, Tensor], weights: Sequence[Tensor]) -> None:
+        """Take over what the sites agree on, and weights ``[n]`` for each fragment.
+
+        What this site has trained and no round has counted is kept: its weights become the average
+        of those and themselves, by the tokens behind each, as after a round that it missed.
+        """
+        missed = (state["counted"] - self._counted).clamp_(min=0.0).tolist()
+        for number, kept in enumerate(self._kept_tokens()):
+            one, others = self._agreed[number], weights[number]
+            one.adopt({name: state[f"{name}.{number}"] for name in one.state()})
+            if kept:
+                own = self._fragments.read(number)
+                others = torch.lerp(others, own, kept / (kept + missed[number]))
+                one.unshared = kept + missed[number]
+            self._fragments.write(number, others)
+        self._counted.copy_(state["counted"])
+
+    def _kept_tokens(self) -> list[float]:
+        """Return for each fragment the tokens of training that a whole state must not undo.
+
+        A site that was in no round yet keeps nothing: its weights and the others' have nothing in
+        common but, perhaps, their beginning.
+        """
+        counted = self._counted.tolist()
+        return [one.unshared * bool(counted[n]) for n, one in enumerate(self._agreed)]

@@ -1,10 +1,13 @@
 """The parameters of a model, seen as a few fragments of equal size that travel one at a time."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from itertools import pairwise
 
 import torch
 from torch import Tensor
+
+CHUNK = 2**17
+"""Numbers that are worked on at once: half a MiB, so that what lies between stays in the cache."""
 
 
 class Fragments:
@@ -18,26 +21,65 @@ class Fragments:
         self._flat = [tensor.detach().view(-1) for tensor in tensors]
         total = sum(len(flat) for flat in self._flat)
         edges = [total * i // count for i in range(count + 1)]
-        self._pieces = [_pieces(self._flat, *ends) for ends in pairwise(edges)]
+        self.windows = [Window(_pieces(self._flat, *ends)) for ends in pairwise(edges)]
 
     def __len__(self) -> int:
-        return len(self._pieces)
+        return len(self.windows)
 
     def numbers(self, fragment: int) -> int:
         """Return how many numbers a fragment has."""
-        return sum(len(piece) for piece in self._pieces[fragment])
+        return self.windows[fragment].numbers
 
     def read(self, fragment: int) -> Tensor:
         """Return a copy of a fragment, fp32 ``[n]`` on the CPU."""
-        pieces = [piece.to("cpu", torch.float32) for piece in self._pieces[fragment]]
-        return torch.cat(pieces) if pieces else torch.zeros(0)
+        return self.windows[fragment].read()
 
     def write(self, fragment: int, values: Tensor) -> None:
         """Overwrite a fragment with fp32 ``[n]``."""
+        self.windows[fragment].write(values)
+
+
+class Window:
+    """The numbers of one fragment, where they lie.
+
+    Attributes:
+        numbers: How many.
+    """
+
+    def __init__(self, pieces: Sequence[Tensor]) -> None:
+        """Take flat views, end to end."""
+        self.numbers = sum(map(len, pieces))
+        self._chunks = [_pieces(pieces, chunk.start, chunk.stop) for chunk in chunks(self.numbers)]
+
+    def read(self) -> Tensor:
+        """Return a copy, fp32 ``[n]`` on the CPU."""
+        whole = torch.empty(self.numbers)
+        for number, chunk in enumerate(chunks(self.numbers)):
+            whole[chunk] = self.read_chunk(number)
+        return whole
+
+    def write(self, values: Tensor) -> None:
+        """Overwrite all with fp32 ``[n]``."""
+        for number, chunk in enumerate(chunks(self.numbers)):
+            self.write_chunk(number, values[chunk])
+
+    def read_chunk(self, number: int) -> Tensor:
+        """Return a copy of one chunk, counted from 0: fp32 on the CPU."""
+        pieces = [piece.to("cpu", torch.float32) for piece in self._chunks[number]]
+        return torch.cat(pieces)  # copies, of one piece too
+
+    def write_chunk(self, number: int, values: Tensor) -> None:
+        """Overwrite one chunk with fp32 ``values``."""
         start = 0
-        for piece in self._pieces[fragment]:
-            piece.copy_(values[start : start + len(piece)])
-            start += len(piece)
+        for piece in self._chunks[number]:
+            piece.copy_(values[start : start + piece.numel()])
+            start += piece.numel()
+
+
+def chunks(numbers: int) -> Iterator[slice]:
+    """Yield the chunks of so many numbers."""
+    for start in range(0, numbers, CHUNK):
+        yield slice(start, min(numbers, start + CHUNK))
 
 
 def _pieces(flat: Sequence[Tensor], start: int, stop: int) -> list[Tensor]:

@@ -3,90 +3,61 @@
 An update waits for the sites that are in contact, and for no others: a site that cannot be heard,
 or does not answer within the rounds' patience, is left out of it. A site without a quorum goes on
 with its own gradients, and takes the others' state over when they are back.
+
+Gradients are cut into buckets. The payload of a round is that of all buckets, so that a round holds
+a whole step or nothing of it; but what is ready of it is sent ahead, while the rest is still made.
 """
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, Protocol
+import contextlib
+from collections.abc import Mapping, Sequence
+from itertools import accumulate, pairwise
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from gridloom.runtime.wan.fragments import Fragments
+from gridloom.runtime.compress import NotFiniteError
+from gridloom.runtime.wan.averaged import Averaged
 from gridloom.runtime.wan.history import Buffer, Given
-from gridloom.runtime.wan.meeting import await_done, join
+from gridloom.runtime.wan.meeting import await_done, join, part
 from gridloom.runtime.wan.outcome import Adopted, Outcome
-from gridloom.runtime.wan.outer import average
+from gridloom.runtime.wan.outer import Parts
 from gridloom.runtime.wan.peers import LOOK_S, Peers
-from gridloom.runtime.wan.state import (
-    InnerState,
-    as_buffer,
-    as_payload,
-    pack_state,
-    unpack_state,
-)
-
-
-class Encoder(Protocol):
-    """Turns one gradient after the other into payloads, and makes good what they lose."""
-
-    def size_bytes(self, numbers: int) -> int:
-        """Return the size of the payload of so many numbers."""
-        ...
-
-    def encode(self, values: Tensor) -> Tensor:
-        """Return the payload, uint8, of fp32 ``values`` ``[n]``."""
-        ...
-
-    def take_back(self, payload: Tensor) -> None:
-        """Count a payload that was not used as lost."""
-        ...
-
-    def decode(self, payload: Tensor, numbers: int) -> Tensor:
-        """Return fp32 ``[numbers]`` from a payload of any site."""
-        ...
-
-    def state_dict(self) -> dict[str, Tensor]:
-        """Return what it remembers of earlier gradients."""
-        ...
-
-    def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
-        """Go on from there."""
-        ...
-
-
-@dataclass(frozen=True)
-class Trained:
-    """What the sites keep equal.
-
-    Attributes:
-        weights: The weights, in one fragment.
-        gradients: Returns theirs, means over this site's tokens, in one fragment.
-        inner: What a newcomer is given beside the weights.
-        update: Changes the weights by the gradients.
-    """
-
-    weights: Fragments
-    gradients: Callable[[], Fragments]
-    inner: InnerState
-    update: Callable[[], None]
+from gridloom.runtime.wan.state import as_buffer, as_payload
 
 
 class GradientSync:
-    """Averages the gradients of one rank with those of its peers at other sites."""
+    """Averages the gradients of a site with those of others."""
 
-    def __init__(self, trained: Trained, encoders: tuple[Encoder, Encoder], peers: Peers) -> None:
+    def __init__(self, averaged: Averaged, peers: Peers) -> None:
         """Begin with weights that are equal at all sites.
 
         Args:
-            trained: The model.
-            encoders: For this site's gradients, and for averages of more than two sites.
+            averaged: The gradients.
             peers: The other sites; their rounds must ``combine`` by this object's ``combine``.
         """
-        self._trained, self._peers = trained, peers
-        self._encoder, self._average_encoder = encoders
-        self._numbers = trained.weights.numbers(0)
-        peers.rounds.payload_bytes = lambda number: self._encoder.size_bytes(self._numbers)
+        self._averaged, self._peers = averaged, peers
+        self._stages = averaged.stages()
+        sizes_bytes = {stage: averaged.sizes_bytes(stage) for stage in self._stages}
+        self._all_spans = {stage: _spans(sizes) for stage, sizes in sizes_bytes.items()}
+        self._all_bytes = {stage: sum(sizes) for stage, sizes in sizes_bytes.items()}
+        self._stage = self._stages[0]
+        self._ahead = 0
+        peers.rounds.payload_bytes = self._payload_bytes
+        peers.check_state = averaged.check
+
+    def begin(self, bucket: int) -> None:
+        """Send a bucket of a step ahead, if it is its turn and there is anybody to send it to.
+
+        The last one goes with the offer.
+        """
+        rounds = self._peers.rounds
+        is_next = bucket == self._ahead and bucket < len(self._spans) - 1
+        if not is_next or rounds.settled or not rounds.leader() or rounds.is_behind():
+            return
+        self._turn_to(rounds.version + 1)
+        with contextlib.suppress(NotFiniteError):  # `exchange` will meet it again
+            self._send_ahead(bucket)
 
     def exchange(self, tokens: float) -> bool:
         """Make the update of one training step from all sites' gradients.
@@ -100,20 +71,23 @@ class GradientSync:
 
         Returns:
             Whether they are in what the sites agree on.
+
+        Raises:
+            NotFiniteError: They are not finite; nothing was sent, and there was no update.
         """
         rounds = self._peers.rounds
         self._peers.pump()
-        own = self._trained.gradients().read(0)  # making up for what was missed overwrites them
         has_missed = bool(rounds.settled)
         is_of_another_model = any(isinstance(what, Adopted) for what in rounds.settled)
         self._take_in()
         shared = False
-        if is_of_another_model:
-            pass
-        elif rounds.leader() and not rounds.is_behind():
-            shared = self._share(own, tokens)
-        elif not has_missed:
-            self._go_alone(own)
+        if rounds.leader() and not rounds.is_behind() and not is_of_another_model:
+            shared = self._share(tokens)
+        elif has_missed:
+            self._averaged.drop()
+        else:
+            self._go_alone(as_sent=False)
+        self._ahead = 0
         self._serve()
         return shared
 
@@ -124,53 +98,89 @@ class GradientSync:
     def finish(self, patience_s: float) -> None:
         """Follow those who still train after the last update here, and leave."""
         await_done(self._peers, self._follow, patience_s)
-        self._peers.close(patience_s)
+        part(self._peers, patience_s)
 
     def state_dict(self) -> dict[str, Any]:
         """Return what this site needs to go on after a stop; rounds that ended are taken in."""
         self._take_in()
-        rounds = self._peers.rounds
-        encoders = [one.state_dict() for one in (self._encoder, self._average_encoder)]
-        return {"encoders": encoders, "version": rounds.version, "chain": rounds.chain}
+        return {"version": self._peers.rounds.version, "chain": self._peers.rounds.chain}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go on from there; before ``join``."""
-        for one, its in zip((self._encoder, self._average_encoder), state["encoders"], strict=True):
-            one.load_state_dict(its)
         self._peers.rounds.version, self._peers.rounds.chain = state["version"], state["chain"]
 
     def combine(self, given: Sequence[Given]) -> Buffer:
         """Return one payload for the next round's result, out of several."""
-        return as_buffer(self._average_encoder.encode(self._mean(given)))
+        self._turn_to(self._peers.rounds.version + 1)
+        payloads = [
+            self._averaged.combine(bucket, self._parts(given, bucket))
+            for bucket in range(len(self._spans))
+        ]
+        return as_buffer(torch.cat(payloads))
 
-    def _mean(self, given: Sequence[Given]) -> Tensor:
-        decode = self._encoder.decode
-        return average([(g.weight, decode(as_payload(g.payload), self._numbers)) for g in given])
+    @property
+    def _spans(self) -> list[slice]:
+        """Where the payload of each bucket lies in that of all, in this stage."""
+        return self._all_spans[self._stage]
 
-    def _share(self, own: Tensor, tokens: float) -> bool:
-        """Hold a round; return whether this site's gradients ``[n]`` are in it."""
+    def _stage_of(self, number: int) -> int:
+        """Return the stage that a round is of."""
+        return max(stage for stage in self._stages if stage <= number)
+
+    def _payload_bytes(self, number: int) -> int:
+        return self._all_bytes[self._stage_of(number)]
+
+    def _turn_to(self, number: int) -> None:
+        """Go on with payloads of the size that they have in a round."""
+        stage = self._stage_of(number)
+        if stage != self._stage:
+            self._averaged.at(stage)
+            self._stage, self._ahead = stage, 0
+
+    def _parts(self, given: Sequence[Given], bucket: int) -> Parts:
+        """Return a bucket's share of payloads."""
+        return [(one.weight, as_payload(one.payload)[self._spans[bucket]]) for one in given]
+
+    def _share(self, tokens: float) -> bool:
+        """Hold a round; return whether this site's gradients are in it."""
         rounds = self._peers.rounds
-        payload = self._encoder.encode(own)
-        rounds.offer(tokens, as_buffer(payload), self._peers.now_s())
+        self._turn_to(rounds.version + 1)
+        rounds.offer(tokens, self._offered(), self._peers.now_s())
         # a leader that does not answer is counted out after twice the patience, and the next leads
         deadline_s = self._peers.now_s() + 4 * rounds.patience_s
         while not rounds.settled and rounds.leader() and self._peers.now_s() < deadline_s:
             self._serve()
             self._peers.pump(LOOK_S)
         if not rounds.settled:
-            # as sent, so that what the encoder has kept of them is not in this update as well
-            self._go_alone(self._encoder.decode(payload, self._numbers))
+            self._go_alone(as_sent=True)
             return False
         shared = self._take_in()
         if not shared:
-            self._encoder.take_back(payload)
+            self._averaged.take_back()
         return shared
 
-    def _go_alone(self, gradients: Tensor) -> None:
-        """Make an update with ``gradients`` ``[n]`` that the other sites do not make."""
-        self._trained.gradients().write(0, gradients)
-        self._trained.update()
-        self._peers.rounds.diverge(as_buffer(gradients.view(torch.uint8)))
+    def _offered(self) -> Buffer:
+        """Return the payload of the whole step; all but its last bucket is on its way already."""
+        try:
+            while self._ahead < len(self._spans) - 1:
+                self._send_ahead(self._ahead)
+            payloads = [self._averaged.encode(bucket) for bucket in range(len(self._spans))]
+        except NotFiniteError:
+            self._ahead = 0
+            self._averaged.drop()
+            raise
+        whole = as_buffer(torch.cat(payloads))
+        self._peers.complete(whole)
+        return whole
+
+    def _send_ahead(self, bucket: int) -> None:
+        payload: Tensor = self._averaged.encode(bucket)
+        self._peers.send_ahead(as_buffer(payload), begins=bucket == 0)
+        self._ahead = bucket + 1
+
+    def _go_alone(self, *, as_sent: bool) -> None:
+        """Make an update that the other sites do not make."""
+        self._peers.rounds.diverge(self._averaged.go_alone(as_sent=as_sent))
 
     def _follow(self) -> None:
         """Keep up with the others without taking part."""
@@ -183,25 +193,27 @@ class GradientSync:
         for what in settled:
             match what:
                 case Outcome():
-                    self._trained.gradients().write(0, self._mean(what.parts))
-                    self._trained.update()
+                    self._turn_to(what.round)
+                    for bucket in range(len(self._spans)):
+                        self._averaged.take(bucket, self._parts(what.parts, bucket))
+                    self._averaged.update()
                     shared = what.included
                 case Adopted():
-                    self._adopt(what)
+                    self._averaged.unpack(what.body)
                     shared = False
         settled.clear()
         return shared
-
-    def _adopt(self, adopted: Adopted) -> None:
-        state = unpack_state(adopted.body, self._trained.inner)
-        self._trained.weights.write(0, state["weights"])
 
     def _serve(self) -> None:
         """Give a whole state to those who lack it; all rounds so far must have been taken in."""
         lacking = self._peers.rounds.wants_state()
         if lacking:
-            own = {"weights": self._trained.weights.read(0)}
-            body = (pack_state(own, self._trained.inner),)
+            body = (self._averaged.pack(),)
             for peer in lacking:
                 self._peers.rounds.give_state(peer, body)
             self._peers.pump()
+
+
+def _spans(sizes_bytes: Sequence[int]) -> list[slice]:
+    """Return where things of these sizes lie, end to end."""
+    return [slice(*ends) for ends in pairwise([0, *accumulate(sizes_bytes)])]

@@ -1,6 +1,7 @@
 """Rounds that are over, kept for a while for sites that missed them."""
 
 import hashlib
+import zlib
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -110,9 +111,12 @@ def parts_of(result: Result, body: Buffer, own: Given | None) -> tuple[Given, ..
 
 
 def next_chain(before: str, number: int, parts: Sequence[Given]) -> str:
-    """Return the chain that a round leads to: a hash of the chain before and of its payloads."""
+    """Return the chain that a round leads to: a hash of the chain before and of its payloads.
+
+    Payloads count by their checksum: a quarter of the time, against chance alone.
+    """
     digest = hashlib.blake2b(f"{before}/{number}".encode(), digest_size=8)
     for part in parts:
-        digest.update(f"/{part.sites}/{part.weight!r}/".encode())
-        digest.update(part.payload)
+        told = (part.sites, part.weight, len(part.payload), zlib.crc32(part.payload))
+        digest.update(repr(told).encode())
     return digest.hexdigest()

@@ -17,9 +17,11 @@ What this rests on: X25519 for the secrets, HKDF-SHA256 for the key of each roun
   each try of a round has a label of its own. When a site drops out, the others mask the same
   vectors anew under a fresh label, among themselves; no secret of the lost site is ever recovered,
   and none is needed.
+- Two sums of the same vectors, with and without one site, would tell that site's. So each vector
+  is also *sealed*, by a mask of the site's own, whose seed the site gives away for one try only:
+  of each round at most one sum can be opened, whatever arrives late.
 """
 
-import importlib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -28,12 +30,8 @@ import torch
 from torch import Tensor
 
 from gridloom.base.errors import InputError, Problem
-from gridloom.runtime.compress.codec import require_finite
-
-KEY_BYTES = 32
-"""Length of a private key, a public key and a secret."""
-
-_CHUNK_BYTES = 1 << 20
+from gridloom.runtime.compress.codec import require_finite, require_length, viewed
+from gridloom.runtime.wan.keystream import Keystream, checked, cryptography
 
 
 @dataclass(frozen=True)
@@ -77,13 +75,38 @@ class Ring:
         return total.to(torch.float64).mul_(self.limit / self.levels).to(torch.float32)
 
 
+class FixedPoint:
+    """Every number as a whole one of 32 bits (plays ``Codec``), for sums under masks.
+
+    A sum is a weighted one, of shares that add up to 1, so that it is no larger than its largest
+    part. What lies beyond the limit is cut off, and is for ``Feedback`` to make good.
+    """
+
+    def __init__(self, limit: float) -> None:
+        """Set the largest magnitude of a number."""
+        self._ring = Ring(limit, sites=2)  # one bit to spare, for shares that are rounded up
+
+    def size_bytes(self, numbers: int) -> int:
+        """As ``Codec``."""
+        return 4 * numbers
+
+    def encode(self, values: Tensor) -> Tensor:
+        """As ``Codec``."""
+        return self._ring.to_whole(values).view(torch.uint8)
+
+    def decode(self, payload: Tensor, numbers: int) -> Tensor:
+        """As ``Codec``."""
+        require_length(payload, self.size_bytes(numbers), numbers)
+        return self._ring.to_numbers(viewed(payload, torch.int32))
+
+
 def public_key(private: bytes) -> bytes:
     """Return the public X25519 key of a private one, 32 bytes drawn by chance and used for one run.
 
     Raises:
         InputError: Not 32 bytes, or the extra is not installed.
     """
-    private_key = _x25519().X25519PrivateKey.from_private_bytes(_checked(private, "private key"))
+    private_key = _x25519().X25519PrivateKey.from_private_bytes(checked(private, "private key"))
     return bytes(private_key.public_key().public_bytes_raw())
 
 
@@ -94,8 +117,8 @@ def pair_secret(private: bytes, peer_public: bytes) -> bytes:
         InputError: A key is not of 32 bytes, or the peer's is one of the few that agree on nothing.
     """
     x25519 = _x25519()
-    own = x25519.X25519PrivateKey.from_private_bytes(_checked(private, "private key"))
-    peer = x25519.X25519PublicKey.from_public_bytes(_checked(peer_public, "public key"))
+    own = x25519.X25519PrivateKey.from_private_bytes(checked(private, "private key"))
+    peer = x25519.X25519PublicKey.from_public_bytes(checked(peer_public, "public key"))
     try:
         return bytes(own.exchange(peer))
     except ValueError as error:
@@ -130,6 +153,30 @@ def masked(vector: Tensor, me: str, secrets: Mapping[str, bytes], label: str) ->
     return total
 
 
+def weighed(vector: Tensor, share: float) -> Tensor:
+    """Return an int32 vector times a share from 0 to 1, to the nearest whole number."""
+    return vector.to(torch.float64).mul_(share).round_().to(torch.int32)
+
+
+def sealed(vector: Tensor, seed: bytes, label: str) -> Tensor:
+    """Return a vector under a mask of the site's own, modulo 2^32.
+
+    Args:
+        vector: int32 ``[n]``.
+        seed: 32 bytes that nobody else knows until the site gives them away.
+        label: Of this try of this round.
+    """
+    return vector + _mask(seed, _seal(label), len(vector))
+
+
+def unsealed(total: Tensor, seeds: Iterable[bytes], label: str) -> Tensor:
+    """Return a sum of sealed vectors without their seals, modulo 2^32."""
+    total = total.clone()
+    for seed in seeds:
+        total -= _mask(seed, _seal(label), len(total))
+    return total
+
+
 def summed(vectors: Iterable[Tensor]) -> Tensor:
     """Return the sum, modulo 2^32, of the masked vectors of all sites of one try.
 
@@ -147,37 +194,14 @@ def summed(vectors: Iterable[Tensor]) -> Tensor:
     return total
 
 
+def _seal(label: str) -> str:
+    return f"seal {label!r}"
+
+
 def _mask(secret: bytes, label: str, numbers: int) -> Tensor:
     """Return int32 ``[numbers]`` that nobody without the secret can tell from chance."""
-    ciphers = _cryptography("hazmat.primitives.ciphers")
-    sha256 = _cryptography("hazmat.primitives.hashes").SHA256()
-    hkdf = _cryptography("hazmat.primitives.kdf.hkdf").HKDF
-    derivation = hkdf(sha256, KEY_BYTES, salt=None, info=label.encode())
-    key = derivation.derive(_checked(secret, "secret"))
-    # A key serves for one mask, so its nonce, counter included, may be the same every time.
-    stream = ciphers.Cipher(ciphers.algorithms.ChaCha20(key, bytes(16)), mode=None).encryptor()
-    mask = bytearray(4 * numbers)
-    zeros = bytes(_CHUNK_BYTES)
-    for start in range(0, len(mask), _CHUNK_BYTES):
-        length = min(_CHUNK_BYTES, len(mask) - start)
-        mask[start : start + length] = stream.update(zeros[:length])
-    return torch.frombuffer(mask, dtype=torch.int32) if mask else torch.zeros(0, dtype=torch.int32)
-
-
-def _checked(key: bytes, name: str) -> bytes:
-    if len(key) != KEY_BYTES:
-        text = f"has {len(key)} bytes"
-        raise InputError([Problem(text, f"give {KEY_BYTES}", field=name)])
-    return key
+    return Keystream(secret, label).take(numbers)
 
 
 def _x25519() -> Any:
-    return _cryptography("hazmat.primitives.asymmetric.x25519")
-
-
-def _cryptography(module: str) -> Any:
-    try:
-        return importlib.import_module(f"cryptography.{module}")
-    except ImportError as error:
-        text = "secure aggregation needs the package cryptography"
-        raise InputError([Problem(text, "pip install 'gridloom[privacy]'")]) from error
+    return cryptography("hazmat.primitives.asymmetric.x25519")

@@ -23,6 +23,7 @@ def join(peers: Peers, take_in: Callable[[], None], patience_s: float) -> list[s
         peers.pump(LOOK_S)
         take_in()
         peers.require_same()
+    peers.events += _missing(peers, patience_s)
     return peers.rounds.present()
 
 
@@ -40,3 +41,33 @@ def await_done(peers: Peers, turn: Callable[[], None], patience_s: float) -> Non
         peers.pump(LOOK_S)
         turn()
     turn()  # what came with the last word
+
+
+def part(peers: Peers, patience_s: float) -> None:
+    """Leave, and wait ``patience_s`` at most for sites that have not ended.
+
+    If the sites have not become one model, ``Peers.events`` says so.
+    """
+    if not peers.rounds.is_level():
+        peers.events.append(
+            "the training ends with a model of this site's own: not all sites that train were in "
+            "contact, or had caught up"
+        )
+    peers.close(patience_s)
+
+
+def _missing(peers: Peers, patience_s: float) -> list[str]:
+    """Return a sentence for each thing that training begins without."""
+    present = peers.rounds.present()
+    told = [
+        f"{name} was not met in {patience_s:g} s: {facts.trouble or 'it has not called'}; "
+        "training begins without it"
+        for name, facts in peers.links().items()
+        if name not in present and name not in peers.rounds.strangers
+    ]
+    if peers.rounds.is_behind():
+        told.append(
+            f"the state of the other sites has not come in {patience_s:g} s; "
+            "training begins without it"
+        )
+    return told

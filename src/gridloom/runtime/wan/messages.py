@@ -4,7 +4,6 @@ from typing import Annotated
 
 import msgspec
 
-from gridloom.base.codec import encode
 from gridloom.base.errors import WorkFailedError
 
 _Count = Annotated[int, msgspec.Meta(ge=0, le=2**53)]
@@ -65,11 +64,27 @@ class Offer(_Message, frozen=True, kw_only=True, tag="offer"):
         round: The round.
         chain: Of the state that the part belongs to.
         weight: How much the part counts, as a number of tokens.
+        series: In which messages its beginning went ahead.
+        ahead_bytes: Of the payload that did; the rest follows.
     """
 
     round: _Number
     chain: _Chain
     weight: _Weight
+    series: _Count = 0
+    ahead_bytes: _Count = 0
+
+
+class Ahead(_Message, frozen=True, kw_only=True, tag="ahead"):
+    """A part of the payload of a message that is still being made; it follows.
+
+    Attributes:
+        series: What the parts of one payload have in common.
+        start: Bytes of the payload before it.
+    """
+
+    series: _Count
+    start: _Count
 
 
 class Part(msgspec.Struct, frozen=True, kw_only=True):
@@ -94,12 +109,16 @@ class Result(_Message, frozen=True, kw_only=True, tag="result"):
         before: The chain before it.
         chain: The chain with it.
         parts: What was averaged.
+        series: In which messages the beginning of the payloads went ahead.
+        ahead_bytes: Of the payloads that did; the rest follows.
     """
 
     round: _Number
     before: _Chain
     chain: _Chain
     parts: Annotated[tuple[Part, ...], msgspec.Meta(min_length=1)]
+    series: _Count = 0
+    ahead_bytes: _Count = 0
 
 
 class Wanted(_Message, frozen=True, kw_only=True, tag="wanted"):
@@ -145,25 +164,3 @@ class Leave(_Message, frozen=True, kw_only=True, tag="leave"):
     """
 
     version: _Count
-
-
-AnyMessage = Hello | Open | Offer | Result | Wanted | State | Done | Leave
-
-_DECODER: msgspec.json.Decoder[AnyMessage] = msgspec.json.Decoder(AnyMessage)
-
-
-def encode_message(message: AnyMessage) -> bytes:
-    """Return the bytes of a message."""
-    return encode(message)
-
-
-def decode_message(data: bytes) -> AnyMessage:
-    """Return the message that the bytes hold.
-
-    Raises:
-        MessageError: They hold none.
-    """
-    try:
-        return _DECODER.decode(data)
-    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-        raise MessageError(f"a message from another site cannot be read: {error}") from error

@@ -1,14 +1,20 @@
 """What a method of keeping sites one model sends with, and whether it can be at all."""
 
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Iterator, Mapping, Sequence
 
 import torch
 from torch import Tensor
 
 from gridloom.base.errors import InputError, Problem
-from gridloom.model.parallel import SiteSync
+from gridloom.model.parallel import SitePrivacy, SiteSync
 from gridloom.runtime.compress import Blocks, Cast, Codec, Feedback, LowRank, TopK
-from gridloom.runtime.wan.gradient_sync import Encoder
+from gridloom.runtime.wan.averaged import Encoder
+from gridloom.runtime.wan.deep_encoder import DeepEncoder, policy
+from gridloom.runtime.wan.masks import FixedPoint
+
+_LIMIT = 8.0
+"""Of a number of an update that is not clipped; weights are well below 1, and their changes too."""
 
 
 def codec(how: SiteSync, shapes: Sequence[Sequence[int]] = ()) -> Codec:
@@ -18,12 +24,14 @@ def codec(how: SiteSync, shapes: Sequence[Sequence[int]] = ()) -> Codec:
         how: The method.
         shapes: Of the parameters, in order, where numbers are whole parameters.
     """
+    if how.privacy.masked:
+        return FixedPoint(_limit(how))
     match how.codec:
         case "plain":
             return Cast(torch.float32 if how.bits == 32 else torch.bfloat16)
         case "blocks":
             return Blocks(how.bits)
-        case "top_k":
+        case "top_k" | "deep":
             return TopK(how.share)
         case "low_rank":
             return LowRank(shapes, how.rank)
@@ -31,6 +39,8 @@ def codec(how: SiteSync, shapes: Sequence[Sequence[int]] = ()) -> Codec:
 
 def encoder(how: SiteSync, numbers: int, shapes: Sequence[Sequence[int]]) -> Encoder:
     """Return what turns one gradient after the other into payloads."""
+    if how.codec == "deep":
+        return DeepEncoder(numbers, policy(how))
     made = codec(how, shapes)
     if how.codec == "plain" and how.bits == 32:
         return _Exact(made)
@@ -39,17 +49,18 @@ def encoder(how: SiteSync, numbers: int, shapes: Sequence[Sequence[int]]) -> Enc
 
 def check(how: SiteSync) -> None:
     """Raise ``InputError`` naming every field of a method that cannot be."""
+    least = {"every": int(how.kind != "outer"), "fragments": 1, "rank": 1, "warm_up": 0}
     problems = [
-        Problem(f"is {value}, must be at least 1", field=f"sync.{name}")
-        for name in ("every", "fragments", "rank")
-        if (value := getattr(how, name)) < 1
+        Problem(f"is {value}, must be at least {right}", field=f"sync.{name}")
+        for name, right in least.items()
+        if (value := getattr(how, name)) < right
     ]
     bits = {"plain": (16, 32), "blocks": (4, 8)}.get(how.codec)
     if bits is not None and how.bits not in bits:
         text = f"is {how.bits}; the codec {how.codec} has {bits[0]} and {bits[1]}"
         problems.append(Problem(text, field="sync.bits"))
-    if how.codec == "low_rank" and how.kind == "outer":
-        text = "low_rank works on whole gradients, not on fragments of the parameters"
+    if how.codec in ("low_rank", "deep") and how.kind == "outer":
+        text = f"{how.codec} works on whole gradients, not on fragments of the parameters"
         problems.append(Problem(text, remedy="take blocks of 4 bits", field="sync.codec"))
     if not 0 < how.share <= 1:
         problems.append(
@@ -61,8 +72,45 @@ def check(how: SiteSync) -> None:
     if not 0 <= how.outer_momentum < 1:
         text = f"is {how.outer_momentum:g}, must be 0 to below 1"
         problems.append(Problem(text, field="sync.outer_momentum"))
+    if not 0 <= how.momentum < 1:
+        text = f"is {how.momentum:g}, must be 0 to below 1"
+        problems.append(Problem(text, field="sync.momentum"))
+    problems += _privacy_problems(how)
     if problems:
         raise InputError(problems)
+
+
+def _limit(how: SiteSync) -> float:
+    """Return the largest magnitude that a number of an update can have under masks.
+
+    What is clipped is no larger than the norm, and noise is above 8 deviations once in 10^15.
+    """
+    if not how.privacy.clip_norm:
+        return _LIMIT
+    return how.privacy.clip_norm * (1 + 8 * how.privacy.noise_multiplier)
+
+
+def _privacy_problems(how: SiteSync) -> Iterator[Problem]:
+    """Yield what cannot be of what the other sites may see."""
+    policy = how.privacy
+    if policy == SitePrivacy():
+        return
+    if how.kind != "outer":
+        text = f"is for outer; {how.kind} shows every gradient as it is"
+        yield Problem(text, remedy="take kind outer", field="sync.privacy")
+    if policy.masked and (how.codec, how.bits) != ("plain", 32):
+        text = "sums under masks are of whole numbers of 32 bits"
+        yield Problem(text, remedy="take codec plain with 32 bits", field="sync.codec")
+    for name in ("clip_norm", "noise_multiplier"):
+        if not 0 <= (value := getattr(policy, name)) < math.inf:
+            text = f"is {value:g}, must be 0 or more"
+            yield Problem(text, field=f"sync.privacy.{name}")
+    if policy.noise_multiplier > 0 and not policy.clip_norm > 0:
+        text = "is 0; noise hides only what has a largest norm"
+        yield Problem(text, remedy="give a norm to clip to", field="sync.privacy.clip_norm")
+    if not 0 < policy.delta < 1:
+        text = f"is {policy.delta:g}, must be between 0 and 1"
+        yield Problem(text, field="sync.privacy.delta")
 
 
 class _Exact:
@@ -75,6 +123,9 @@ class _Exact:
         return self._codec.encode(values)
 
     def take_back(self, payload: Tensor) -> None:
+        pass
+
+    def withdraw(self, payload: Tensor, values: Tensor) -> None:
         pass
 
     def size_bytes(self, numbers: int) -> int:
@@ -95,6 +146,10 @@ class _WithFeedback(Feedback):
 
     def size_bytes(self, numbers: int) -> int:
         return self.codec.size_bytes(numbers)
+
+    def withdraw(self, payload: Tensor, values: Tensor) -> None:
+        self.take_back(payload)
+        self.residual -= values
 
     def decode(self, payload: Tensor, numbers: int) -> Tensor:
         return self.codec.decode(payload, numbers)

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from gridloom.runtime.wan.history import Buffer, Given
-from gridloom.runtime.wan.messages import AnyMessage
+from gridloom.runtime.wan.message_codec import AnyMessage
 
 
 @dataclass(frozen=True)
@@ -19,6 +19,21 @@ class Send:
     peer: str
     message: AnyMessage
     body: tuple[Buffer, ...] = ()
+
+
+@dataclass(frozen=True)
+class Offered:
+    """An offer, and the state that it belongs to: perhaps one that this site has not got yet.
+
+    Attributes:
+        round: The round that it is for.
+        chain: Of that state.
+        given: The offer.
+    """
+
+    round: int
+    chain: str
+    given: Given
 
 
 @dataclass(frozen=True)

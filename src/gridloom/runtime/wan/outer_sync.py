@@ -2,16 +2,18 @@
 
 Every so many training steps a site offers the next fragment; the result is taken in when the next
 but one is due, so that it may travel as long as that without anybody waiting. If it takes longer,
-the next offer is made later: the interval follows what the link can carry.
+the next offer is made later: the interval follows what the link can carry. How many steps lie
+between two offers is told, or follows from what a round costs beside a step.
 """
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from gridloom.runtime.wan.agreement import Agreement
 from gridloom.runtime.wan.history import Buffer, Given
-from gridloom.runtime.wan.meeting import await_done, join
+from gridloom.runtime.wan.meeting import await_done, join, part
 from gridloom.runtime.wan.outcome import Adopted, Outcome
 from gridloom.runtime.wan.peers import LOOK_S, Peers
 from gridloom.runtime.wan.state import as_buffer, as_payload
@@ -19,6 +21,20 @@ from gridloom.runtime.wan.state import as_buffer, as_payload
 _FOLLOW_SHARE = 0.2
 """A round that another site opened is joined early after this share of the usual interval. Sites
 of equal speed stay below it, and so offer after equal numbers of steps, run after run."""
+
+
+_WORK_SHARE = 0.02
+"""Of the time of the training steps, that the work for rounds may take when no interval is told."""
+
+_ROUNDS_SEEN = 4
+"""Rounds from whose cost the interval is chosen; one alone may have met a busy machine."""
+
+_LAST_PASSES = 2
+"""Rounds of each fragment after the last step: one for what it has trained, one for what the codec
+lost of that."""
+
+_SLOT_MAX = 1000
+"""Training steps that no slot is longer than."""
 
 
 @dataclass(frozen=True)
@@ -32,6 +48,8 @@ class OuterRound:
         norm: Of the averaged pseudo-gradient.
         cosine: Between the pseudo-gradients of two sites; ``None`` if they did not come apart.
         stale_steps: Training steps from this site's offer to the result taken in.
+        epsilon: What this site's updates had told about it by then; ``None`` where it is not
+            counted.
     """
 
     round: int
@@ -40,6 +58,7 @@ class OuterRound:
     norm: float
     cosine: float | None
     stale_steps: int
+    epsilon: float | None = None
 
 
 class OuterSync:
@@ -55,23 +74,27 @@ class OuterSync:
         Args:
             agreement: The weights, and what the sites agree on.
             peers: The other sites; their rounds must ``combine`` by this object's ``combine``.
-            interval_steps: Training steps from an offer of a fragment to the next of the same.
+            interval_steps: Training steps from an offer of a fragment to the next of the same; 0:
+                as few as keep the work for rounds to a small share of the training.
         """
         self.done: list[OuterRound] = []
         self._agreement, self._peers = agreement, peers
-        self._slot_steps = max(1, round(interval_steps / len(agreement)))
+        self._slot = _Slot(interval_steps, len(agreement))
         self._steps_since = self._stale_steps = 0
         self._offered_s = peers.now_s()
         self._slot_s = float("inf")
         peers.rounds.payload_bytes = self._payload_bytes
+        peers.check_state = agreement.check
 
     def after_step(self, tokens: float) -> None:
         """Do what is due after a training step on so many tokens; never waits."""
+        began_s = self._peers.now_s()
         self._agreement.train(tokens)
         self._steps_since += 1
         self._stale_steps += 1
         self._peers.pump()
         self._turn(due=self._is_due())
+        self._slot.note(began_s, self._peers.now_s())
 
     def join(self, patience_s: float) -> list[str]:
         """As ``meeting.join``."""
@@ -84,7 +107,7 @@ class OuterSync:
         """
         rounds = self._peers.rounds
         await_done(self._peers, self._follow, patience_s)
-        last = rounds.last_done() + len(self._agreement)
+        last = rounds.last_done() + _LAST_PASSES * len(self._agreement)
         deadline_s = self._peers.now_s() + patience_s
         while rounds.version < last and rounds.leader() and self._peers.now_s() < deadline_s:
             version = rounds.version
@@ -93,7 +116,9 @@ class OuterSync:
             if rounds.version > version:
                 deadline_s = self._peers.now_s() + patience_s
         self._take_in()
-        self._peers.close(patience_s)
+        if rounds.version >= last:
+            self._agreement.level()
+        part(self._peers, patience_s)
 
     def state_dict(self) -> dict[str, Any]:
         """Return what this site needs to go on after a stop; rounds that ended are taken in."""
@@ -123,7 +148,7 @@ class OuterSync:
         return self._agreement.payload_bytes((number - 1) % len(self._agreement))
 
     def _is_due(self) -> bool:
-        if self._steps_since >= self._slot_steps:
+        if self._steps_since >= self._slot.steps:
             return True
         opened_s = self._peers.rounds.due_since_s()
         return opened_s is not None and (
@@ -147,6 +172,7 @@ class OuterSync:
     def _offer(self) -> None:
         now_s = self._peers.now_s()
         self._slot_s, self._offered_s = now_s - self._offered_s, now_s
+        self._slot.offered()
         self._steps_since = self._stale_steps = 0
         tokens, payload = self._agreement.offer(self._next())
         self._peers.rounds.offer(tokens, as_buffer(payload), now_s)
@@ -185,6 +211,43 @@ class OuterSync:
             for peer in lacking:
                 self._peers.rounds.give_state(peer, body)
             self._peers.pump()
+
+
+class _Slot:
+    """How many training steps lie between two offers.
+
+    Attributes:
+        steps: As many; from 1.
+    """
+
+    def __init__(self, interval_steps: int, fragments: int) -> None:
+        self.steps = max(1, round(interval_steps / fragments))
+        self._is_told = interval_steps > 0
+        self._ended_s: float | None = None
+        self._work_s = self._train_s = 0.0
+        self._steps_seen = self._rounds_seen = 0
+
+    def note(self, began_s: float, ended_s: float) -> None:
+        """Count a training step, and the work after it that lay between two times."""
+        if self._is_told:
+            return
+        if self._ended_s is not None:
+            self._train_s += began_s - self._ended_s
+            self._steps_seen += 1
+        self._ended_s = ended_s
+        self._work_s += ended_s - began_s
+
+    def offered(self) -> None:
+        """Choose anew for the next round; every few rounds, from what has been seen in them."""
+        self._rounds_seen += 1
+        if self._is_told or self._rounds_seen < _ROUNDS_SEEN or not self._steps_seen:
+            return
+        step_s = self._train_s / self._steps_seen
+        round_s = self._work_s / self._rounds_seen
+        wanted = math.ceil(round_s / max(_WORK_SHARE * step_s, 1e-9))
+        self.steps = min(max(1, wanted), _SLOT_MAX)
+        self._work_s = self._train_s = 0.0
+        self._steps_seen = self._rounds_seen = 0
 
 
 def _is_usual(what: Outcome | Adopted) -> bool:

@@ -14,6 +14,10 @@ Which multiplier counts depends on who looks:
 - Participation below 1 counts only where each site takes part by a chance of its own, drawn anew
   every round and told to nobody who looks (Poisson sampling).
 
+An update that travels in parts, each in a round of its own, counts by the parts: with F of them,
+each clipped to C / sqrt(F), the multiplier of a part's round is z sqrt(F); all F rounds together
+then cost what one round of the whole update would.
+
 What is done with a noised update afterwards (compressing, averaging) tells nothing more; so noise
 comes first. Weights of a mean must not depend on the data. Nothing is promised about anything else
 a site sends: its loss, its number of tokens, its times.
@@ -22,6 +26,7 @@ Sums in floating point leak a little more than the theory says (Mironov, 2012).
 
 import importlib
 import warnings
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -34,8 +39,13 @@ _ORDERS = [1 + step / 10 for step in range(1, 100)] + [*range(12, 64), 80, 128, 
 """Of the Renyi divergence, over which the smallest epsilon is taken."""
 
 
-def clipped(update: Tensor, norm: float) -> Tensor:
+def clipped(update: Tensor, norm: float, *, length: float | None = None) -> Tensor:
     """Return an update, fp32 ``[n]``, shrunk to a norm where it is longer.
+
+    Args:
+        update: The update, or a part of it.
+        norm: The largest that it may have.
+        length: The norm of the whole of which ``update`` is a part; by default it is the whole.
 
     Raises:
         InputError: The norm is not above 0.
@@ -44,31 +54,33 @@ def clipped(update: Tensor, norm: float) -> Tensor:
     if not 0 < norm < float("inf"):
         raise InputError([Problem(f"is {norm:g}", "give a finite norm above 0", field="norm")])
     require_finite(update)
-    length = float(torch.linalg.vector_norm(update, dtype=torch.float64))
+    if length is None:
+        length = length_of(update)
     return update * (norm / length) if length > norm else update.clone()
 
 
-def noised(
-    update: Tensor, norm: float, noise_multiplier: float, generator: torch.Generator
-) -> Tensor:
-    """Return an update, clipped to a norm, with Gaussian noise of ``noise_multiplier * norm``.
+def length_of(update: Tensor) -> float:
+    """Return the norm of an update."""
+    return float(torch.linalg.vector_norm(update, dtype=torch.float64))
+
+
+def noised(update: Tensor, deviation: float, normal: Callable[[int], Tensor]) -> Tensor:
+    """Add Gaussian noise to an update that has been clipped, in place.
 
     Args:
         update: fp32 ``[n]``.
-        norm: The largest norm that an update may have.
-        noise_multiplier: Deviation of the noise over the norm, 0 or more.
-        generator: Chance. For a promise to hold, nobody else may know its seed.
+        deviation: Of the noise in each number: the noise multiplier times the norm; 0 or more.
+        normal: Returns so many numbers of mean 0 and deviation 1. For a promise to hold, nobody
+            else may be able to foresee them, as of ``keystream``.
 
     Raises:
-        InputError: The norm is not above 0, or the multiplier is below it.
-        NotFiniteError: A number is not finite.
+        InputError: The deviation is below 0.
     """
-    if not 0 <= noise_multiplier < float("inf"):
-        text = f"is {noise_multiplier:g}"
-        raise InputError([Problem(text, "give 0 or more", field="noise_multiplier")])
-    total = clipped(update, norm)
-    noise = torch.randn(total.shape, generator=generator, device=total.device)
-    return total.add_(noise, alpha=noise_multiplier * norm)
+    if not 0 <= deviation < float("inf"):
+        raise InputError([Problem(f"is {deviation:g}", "give 0 or more", field="deviation")])
+    if deviation:
+        update.add_(normal(len(update)), alpha=deviation)
+    return update
 
 
 def epsilon(

@@ -22,8 +22,8 @@ from dataclasses import dataclass
 
 from gridloom.runtime.wan.contacts import Contact, Contacts, Quorum
 from gridloom.runtime.wan.history import Buffer, Given, History, Past, next_chain, parts_of
+from gridloom.runtime.wan.message_codec import AnyMessage
 from gridloom.runtime.wan.messages import (
-    AnyMessage,
     Done,
     Hello,
     Leave,
@@ -34,7 +34,7 @@ from gridloom.runtime.wan.messages import (
     State,
     Wanted,
 )
-from gridloom.runtime.wan.outcome import Adopted, Outcome, Send
+from gridloom.runtime.wan.outcome import Adopted, Offered, Outcome, Send
 
 _LAG_S = 1.0
 """How long another site may seem to be ahead: a result may be on its way from a third one."""
@@ -53,15 +53,6 @@ class RoundPolicy:
     patience_s: float = 30.0
     history_bytes: int = 256 * 2**20
     quorum: Quorum = "majority"
-
-
-@dataclass(frozen=True)
-class _Offered:
-    """An offer, and the state that it belongs to: perhaps one that this site has not got yet."""
-
-    round: int
-    chain: str
-    given: Given
 
 
 class Rounds:
@@ -108,7 +99,7 @@ class Rounds:
         self._settings, self._combine = settings, combine
         self._history = History(policy.history_bytes)
         self._contacts = Contacts(me, members, policy.quorum)
-        self._offers: dict[str, _Offered] = {}
+        self._offers: dict[str, Offered] = {}
         self._leaving: dict[str, int] = {}
         self._has_left = False
         self._opened_s: float | None = None
@@ -120,7 +111,7 @@ class Rounds:
     def offer(self, weight: float, payload: Buffer, now_s: float) -> None:
         """Take part in the next round with a payload that counts ``weight`` tokens."""
         given = Given((self._me,), weight, payload)
-        self._offers[self._me] = _Offered(self.version + 1, self.chain, given)
+        self._offers[self._me] = Offered(self.version + 1, self.chain, given)
         self._open(now_s)
         self.tick(now_s)
 
@@ -269,6 +260,8 @@ class Rounds:
                 self.done[peer] = message.version
             case Leave():
                 self._leaving[peer] = message.version  # results up to there may come later
+            case _:
+                pass  # of no concern here
 
     def _equals(self) -> list[str]:
         """Return the sites in contact whose state is this site's."""
@@ -374,6 +367,10 @@ class Rounds:
 
     def _offered(self, peer: str, offer: Offer, body: Buffer, now_s: float) -> None:
         self._check_size(offer.round, len(body))
+        self._note(peer, offer, body, now_s)
+
+    def _note(self, peer: str, offer: Offer, body: Buffer, now_s: float) -> None:
+        """Keep an offer for its round, which has begun with it if it is the next."""
         self._contacts.heard(peer, offer.round - 1, offer.chain)
         if offer.round <= self.version:
             if self._contacts.known[peer].version < self.version:  # else the result is on its way
@@ -381,7 +378,7 @@ class Rounds:
             return
         if offer.round == self.version + 1 and offer.chain != self.chain:
             self._hello(peer)
-        self._offers[peer] = _Offered(offer.round, offer.chain, Given((peer,), offer.weight, body))
+        self._offers[peer] = Offered(offer.round, offer.chain, Given((peer,), offer.weight, body))
         if peer in self._current():
             self._open(now_s)
 
@@ -451,6 +448,7 @@ class Rounds:
         """Take a result that another site has led to."""
         if result.round <= self.version:
             if (result.round, result.chain) != (self.version, self.chain):
+                self._contacts.heard(peer, result.round, result.chain)
                 self._hello(peer)
             return
         self._contacts.heard(peer, result.round, result.chain)

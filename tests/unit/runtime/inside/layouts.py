@@ -21,13 +21,16 @@ from torch.distributed.checkpoint.state_dict_loader import load
 from torch.distributed.checkpoint.state_dict_saver import save
 from torch.nn.functional import mse_loss
 
-from gridloom.model.parallel import ParallelPlan
+from gridloom.model.parallel import ParallelPlan, SiteSync
 from gridloom.model.recipe import GptShape, Training
 from gridloom.model.transformer import Experts
+from gridloom.runtime.averaging import Averaging, Owned
 from gridloom.runtime.inside import replicate
 from gridloom.runtime.inside.axes import Axes
 from gridloom.runtime.inside.parallelize import parallelize, parallelize_gpt
 from gridloom.runtime.inside.site_model import SiteModel
+from gridloom.runtime.wan.buckets import gradient_of
+from gridloom.runtime.wan.state import local
 
 DENSE = GptShape(layers=4, hidden=64, heads=4, kv_heads=2, ffn=96)
 UNTIED = GptShape(layers=4, hidden=64, heads=4, kv_heads=2, ffn=96, tied_embeddings=False)
@@ -195,6 +198,7 @@ def run_layout(name: str, directory: Path) -> Any:
     inputs, targets = (t.chunk(axes.data_ranks)[axes.data_rank] for t in batch(first))
     before = model.sum_totals(model.evaluate(inputs, targets))
     found = train(layout, axes, model, first)
+    strayed = round_trip(axes, model)
     if layout.save:
         save(model.state(), checkpoint_id=directory / name)
     pieces = [
@@ -207,7 +211,42 @@ def run_layout(name: str, directory: Path) -> Any:
     least = min(float(p.tensor.min()) for p in model.parameters if p.tensor.numel())
     torch.save(pieces, directory / f"{name} {axes.rank}.pt")
     evaluated = float((before.loss_sum + before.router_loss) / before.tokens)
-    return {**found, "least": least, "evaluated": evaluated}
+    return {**found, "least": least, "evaluated": evaluated, "strayed": strayed}
+
+
+def round_trip(axes: Axes, model: SiteModel) -> float:
+    """Exchange gradients as with a site that has the same; return how far they have changed."""
+    inputs, targets = (t.chunk(axes.data_ranks)[axes.data_rank] for t in batch(0))
+    model.accumulate(inputs, targets)
+    pieces = [piece for piece in model.parameters if piece.tensor.numel()]
+    before = [local(gradient_of(piece.parameter)).clone() for piece in pieces]
+    for piece in pieces:
+        if not piece.owner and piece.gradient is not None:
+            piece.gradient.fill_(-1.0)  # it is to come from the owner
+    parameters = [piece.parameter for piece in model.parameters]
+    owned = Owned(parameters, [piece.owner for piece in model.parameters], model)
+    optimizer = torch.optim.SGD(parameters, lr=1.0)
+    site = Averaging(owned, SiteSync(), 2**14, optimizer, lambda: None).ranks
+    assert site is not None
+    site.keep()
+    if axes.rank == 0:
+        payloads = [site.encode(bucket) for bucket in range(len(site.sizes_bytes()))]
+        alone = [bytes(site.go_alone(as_sent=as_sent)) for as_sent in (True, False)]
+        assert alone[0] == alone[1]
+        assert len(alone[0]) == 16 * axes.world
+        for bucket, payload in enumerate(payloads):
+            mean = site.combine(bucket, [(1.0, payload), (3.0, payload)])
+            assert len(mean) == len(payload)
+            site.take(bucket, [(1.0, payload), (1.0, mean)])
+        site.update()
+        site.take_back()
+        site.end()
+    else:
+        site.follow()
+    after = [local(gradient_of(piece.parameter)) for piece in pieces]
+    strayed = max(float((a - b).abs().max()) for a, b in zip(after, before, strict=True))
+    model.gradients.zero()
+    return strayed
 
 
 def module() -> nn.Module:
@@ -241,7 +280,7 @@ def run_module(name: str) -> Any:
                 total += _backward(model, part, cut.parts)
         total += _backward(model, shares[-1], cut.parts)
         model.finish()
-        norms.append(model.clip(0.5))
+        norms.append(float(model.clip(0.5)))
         optimizer.step()
         optimizer.zero_grad()
         dist.all_reduce(total)

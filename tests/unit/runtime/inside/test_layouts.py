@@ -155,6 +155,11 @@ def test_what_owners_have_reaches_all_copies(world: World, name: str) -> None:
     assert all(found["least"] >= 1 for found in world.of(name))
 
 
+@pytest.mark.parametrize("name", GPTS)
+def test_gradients_come_back_from_other_sites_to_where_they_were(world: World, name: str) -> None:
+    assert all(found["strayed"] < 1e-6 for found in world.of(name))
+
+
 @pytest.mark.parametrize("name", LOW_PRECISION)
 def test_low_precision_is_near(world: World, name: str) -> None:
     layout = LOW_PRECISION[name]

@@ -152,3 +152,13 @@ def test_gradients_that_nobody_made_are_zero_once_sums_are_complete() -> None:
     assert used.grad.tolist() == [2, 2, 2]
     assert unused.grad is not None
     assert unused.grad.tolist() == [0, 0, 0]
+
+
+def test_only_gradients_beyond_the_norm_are_clipped() -> None:
+    model = parallelize(module(), Axes(plan(), CPU))
+    torch.autograd.backward(model.module(torch.ones(2, 8)).square().sum())
+    before = [gradient.clone() for gradient in model.gradients.present()]
+    norm = model.clip(1e9)
+    assert all(map(torch.equal, model.gradients.present(), before))
+    assert float(model.clip(float(norm) / 4)) == pytest.approx(float(norm))
+    assert float(model.gradients.norm()) == pytest.approx(float(norm) / 4, rel=1e-4)

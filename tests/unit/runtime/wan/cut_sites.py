@@ -6,11 +6,12 @@ import sys
 from dataclasses import replace
 from typing import Literal
 
+import msgspec
 import torch
 from torch import nn
 
 from gridloom.base.system import SystemClock
-from gridloom.model.parallel import ParallelPlan, SiteSync
+from gridloom.model.parallel import ParallelPlan, SitePrivacy, SiteSync
 from gridloom.runtime.inside.axes import Axes
 from gridloom.runtime.inside.parallelize import parallelize
 from gridloom.runtime.place import place_in
@@ -21,6 +22,8 @@ HOW = SiteSync(
     kind="outer", every=8, codec="blocks", bits=8, fragments=4,
     outer_learning_rate=0.9, outer_momentum=0.3,
 )  # fmt: skip
+
+PRIVACY = SitePrivacy(clip_norm=20.0, noise_multiplier=1e-4)
 
 
 def train(run: Run, port: int, zero: Literal[0, 3]) -> dict[str, object]:
@@ -33,7 +36,8 @@ def train(run: Run, port: int, zero: Literal[0, 3]) -> dict[str, object]:
     plan = ParallelPlan(data=2, precision="fp32", zero=zero)
     model = parallelize(net, Axes(plan, run.device))
     optimizer = torch.optim.AdamW(model.module.parameters(), lr=1e-2)
-    sync = Sync(run, model, optimizer, HOW, SyncOptions(clip_norm=1.0, patience_s=60.0))
+    how = HOW if zero == 0 else msgspec.structs.replace(HOW, privacy=PRIVACY)
+    sync = Sync(run, model, optimizer, how, SyncOptions(clip_norm=1.0, patience_s=60.0))
     number = 2 * run.place.number + run.place.rank
     losses = []
     saved: dict[str, object] = {}
@@ -58,6 +62,7 @@ def train(run: Run, port: int, zero: Literal[0, 3]) -> dict[str, object]:
         "weights": [piece.tensor.flatten().tolist() for piece in model.parameters],
         "starts": [list(piece.start) for piece in model.parameters],
         "steps": [float(s["step"]) for s in optimizer.state.values()],
+        "shown": spent.rounds if (spent := sync.privacy()) is not None else None,
     }
 
 

@@ -83,6 +83,16 @@ def test_copies_are_the_same_and_shards_are_not(ended: list[list[dict[str, Any]]
     assert sum(map(len, shards[0]["weights"])) < sum(map(len, copies[0]["weights"]))
 
 
+def test_the_first_rank_says_how_often_the_site_has_shown_something(
+    ended: list[list[dict[str, Any]]],
+) -> None:
+    shown = [[line["shown"] for line in lines] for lines in ended]
+    assert shown[1] == shown[3] == [None, None]
+    for first in (shown[0], shown[2]):
+        assert first[0] is None
+        assert first[1] >= 8
+
+
 def test_every_rank_keeps_its_own_state(ended: list[list[dict[str, Any]]]) -> None:
     for lines in ended:
         for one in lines:

@@ -12,9 +12,12 @@ from tests.fakes.wires import End, Network
 from torch import Tensor, nn
 
 from gridloom.model.parallel import SiteSync
+from gridloom.runtime.compress import NotFiniteError
+from gridloom.runtime.wan.averaged import Encoder, LocalGradients, Trained
+from gridloom.runtime.wan.backward import Backward, InOrder
+from gridloom.runtime.wan.buckets import Buckets
 from gridloom.runtime.wan.events import Down, Received, Up
-from gridloom.runtime.wan.fragments import Fragments
-from gridloom.runtime.wan.gradient_sync import Encoder, GradientSync, Trained
+from gridloom.runtime.wan.gradient_sync import GradientSync
 from gridloom.runtime.wan.history import Buffer, Given
 from gridloom.runtime.wan.methods import encoder
 from gridloom.runtime.wan.peers import Peers
@@ -55,6 +58,7 @@ class Site:
         shared: What ``exchange`` returned, step by step.
         applied: The gradients of each update.
         own: Its own gradients of each training step.
+        change: What gradients are multiplied by after the backward pass.
     """
 
     name: str
@@ -63,18 +67,23 @@ class Site:
     wire: Wire
     rounds: Rounds
     peers: Peers
-    encoder: Encoder
+    averaged: LocalGradients
+    encoders: list[Encoder]
     sync: GradientSync = field(init=False)
+    backward: Backward = field(init=False)
+    order: InOrder = field(init=False)
     shared: list[bool] = field(default_factory=list)
     applied: list[Tensor] = field(default_factory=list)
     own: list[Tensor] = field(default_factory=list)
+    change: float = 1.0
 
     @property
     def weights(self) -> Tensor:
         return torch.cat([p.detach().flatten() for p in self.net.parameters()])
 
     def gradients(self) -> Tensor:
-        return torch.cat([p.grad.flatten() for p in self.net.parameters() if p.grad is not None])
+        parameters = reversed(list(self.net.parameters()))
+        return torch.cat([p.grad.flatten() for p in parameters if p.grad is not None])
 
     def update(self) -> None:
         self.applied.append(self.gradients().clone())
@@ -86,15 +95,24 @@ class Site:
         targets = torch.sin(inputs @ torch.linspace(-1, 1, 32).view(8, 4))
         self.optimizer.zero_grad(set_to_none=False)
         ((self.net(inputs) - targets) ** 2).mean().backward()
+        for parameter in self.net.parameters():
+            if parameter.grad is not None and self.change != 1.0:
+                parameter.grad.mul_(self.change)
         self.own.append(self.gradients().clone())
+        self.averaged.keep()
         self.shared.append(self.sync.exchange(6.0))
+        self.averaged.let_go()
+        self.order.restart(self.backward.end_step())
 
 
 class World:
     """Sites, the wires between them, their common clock, and whose turn it is."""
 
-    def __init__(self, names: Sequence[str], how: SiteSync | None = None) -> None:
+    def __init__(
+        self, names: Sequence[str], how: SiteSync | None = None, bucket_bytes: int = 700
+    ) -> None:
         self.names, self.how = tuple(names), how or SiteSync()
+        self.bucket_bytes = bucket_bytes
         self.clock, self.network, self.turns = FakeClock(), Network(), Turns()
         self.sites = {name: self.begin(name) for name in names}
 
@@ -105,9 +123,14 @@ class World:
         for parameter in parameters:
             parameter.grad = torch.zeros_like(parameter)
         optimizer = torch.optim.AdamW(parameters, lr=1e-2)
-        weights = Fragments(parameters, 1)
-        gradients = Fragments([p.grad for p in parameters if p.grad is not None], 1)
-        encoders = [encoder(self.how, weights.numbers(0), []) for _ in range(2)]
+        buckets = Buckets(parameters, [True] * len(parameters), self.bucket_bytes)
+        encoders: list[Encoder] = []
+
+        def encode(bucket: int) -> Encoder:
+            numbers = buckets.gradients(bucket).numbers(0)
+            encoders.append(encoder(self.how, numbers, buckets.shapes(bucket)))
+            return encoders[-1]
+
         made: list[GradientSync] = []
 
         def combine(given: Sequence[Given]) -> Buffer:
@@ -117,10 +140,15 @@ class World:
         rounds = Rounds(name, self.names, "same", policy, combine)
         wire = Wire(self.network.end(name), self.turns, self.clock)
         peers = Peers(rounds, wire, self.clock)
-        site = Site(name, net, optimizer, wire, rounds, peers, encoders[0])
-        trained = Trained(weights, lambda: gradients, OptimizerState(optimizer), site.update)
-        made.append(GradientSync(trained, (encoders[0], encoders[1]), peers))
+        trained = Trained(
+            buckets.weights, buckets.gradients, OptimizerState(optimizer), lambda: site.update()
+        )
+        averaged = LocalGradients(trained, [partial(encode, n) for n in range(len(buckets))])
+        site = Site(name, net, optimizer, wire, rounds, peers, averaged, encoders)
+        made.append(GradientSync(averaged, peers))
         site.sync = made[0]
+        site.order = InOrder(buckets.parameters, site.sync.begin)
+        site.backward = Backward(parameters, site.order.came)
         return site
 
     def run(self, works: dict[str, Callable[[Site], None]]) -> None:
@@ -137,9 +165,9 @@ class World:
 
         self.turns.run([job(name, work) for name, work in works.items()])
 
-    def train(self, site: Site, steps: int, pause: int = 1) -> None:
+    def train(self, site: Site, steps: int, pause: int = 1, start: int = 0) -> None:
         """Make training steps that take so many turns each."""
-        for number in range(steps):
+        for number in range(start, start + steps):
             for _ in range(pause):
                 self.clock.advance(STEP_S / len(self.names))
                 self.turns.hand_on()
@@ -160,15 +188,18 @@ class World:
         )
 
 
+@pytest.mark.parametrize("bucket_bytes", [0, 700])
 @pytest.mark.parametrize("how", [SiteSync(), TOP_K], ids=["exact", "top_k"])
 @pytest.mark.parametrize("names", ["ab", "abc"])
-def test_every_update_is_the_same_everywhere(names: str, how: SiteSync) -> None:
-    world = World(names, how)
+def test_every_update_is_the_same_everywhere(names: str, how: SiteSync, bucket_bytes: int) -> None:
+    world = World(names, how, bucket_bytes)
     world.run({name: lambda site: world.train(site, 10) for name in names})
     assert world.level()
     for site in world.sites.values():
         assert site.shared == [True] * 10
         assert site.rounds.version == 10
+    ahead = [header for header in world.network.carried if b'"kind":"ahead"' in header]
+    assert bool(ahead) is bool(bucket_bytes)
 
 
 @pytest.mark.parametrize("victim", "abc")
@@ -282,7 +313,7 @@ def test_large_results_that_small_messages_overtake_are_waited_for() -> None:
 
 
 def test_what_a_site_made_use_of_alone_is_not_sent_again() -> None:
-    world = World("ab", TOP_K)
+    world = World("ab", TOP_K, bucket_bytes=0)
     site = world.sites["b"]
     site.wire.at_look[12] = lambda: world.network.cut("a", "b")  # amid an exchange
     world.run({name: lambda site: world.train(site, 6) for name in "ab"})
@@ -292,14 +323,14 @@ def test_what_a_site_made_use_of_alone_is_not_sent_again() -> None:
     ]
     own = [gradients for gradients, shared in zip(site.own, site.shared, strict=True) if not shared]
     assert torch.equal(alone[-1], own[-1])  # nobody led: as it was
-    residual = site.encoder.residual  # type: ignore[attr-defined]
+    residual = site.encoders[0].residual  # type: ignore[attr-defined]
     assert not torch.allclose(alone[0], own[0])  # it had been sent already
     sent = sum(site.own[: len(site.shared) - len(own) + 1]) - residual
     assert float((sent - alone[0]).norm()) < float(sent.norm())
 
 
 def test_a_gradient_that_came_too_late_is_kept_for_the_next() -> None:
-    world = World("ab", TOP_K)
+    world = World("ab", TOP_K, bucket_bytes=0)
     world.network.large_bytes = 100
     site = world.sites["b"]
 
@@ -312,9 +343,88 @@ def test_a_gradient_that_came_too_late_is_kept_for_the_next() -> None:
     def second(own: Site) -> None:
         own.step(0)
         assert own.shared == [False]
-        torch.testing.assert_close(site.encoder.residual, own.own[0])  # type: ignore[attr-defined]
+        torch.testing.assert_close(site.encoders[0].residual, own.own[0])  # type: ignore[attr-defined]
         world.train(own, 3)
 
     world.run({"a": first, "b": second})
     assert world.level()
     assert all(site.shared[-2:])
+
+
+@pytest.mark.parametrize("names", ["ab", "abc"])
+def test_what_was_sent_ahead_is_not_sent_again(names: str) -> None:
+    sent = []
+    for bucket_bytes in (0, 700):
+        world = World(names, SiteSync(), bucket_bytes)
+        world.run(dict.fromkeys(names, partial(world.train, steps=6)))
+        sent.append([world.network.ends[name].sent_bytes for name in names])
+    for once, ahead in zip(*sent, strict=True):
+        assert ahead < once + 6 * 500 * len(names)
+        assert once > 6 * 1600
+
+
+def test_gradients_that_change_after_the_backward_are_sent_as_they_are_then() -> None:
+    world = World("ab", TOP_K)
+
+    def work(site: Site) -> None:
+        for number in range(6):
+            site.change = 0.5 if number in (2, 3) else 1.0
+            world.turns.hand_on()
+            site.step(number)
+
+    world.run(dict.fromkeys("ab", work))
+    assert world.level()
+    for site in world.sites.values():
+        assert site.shared == [True] * 6
+    total = sum(sum(site.own) for site in world.sites.values())
+    left = [
+        torch.cat([one.residual for one in site.encoders])  # type: ignore[attr-defined]
+        for site in world.sites.values()
+    ]
+    applied = sum(world.sites["a"].applied)
+    torch.testing.assert_close(applied, (total - sum(left)) / 2)
+
+
+@pytest.mark.parametrize("names", ["ab", "abc"])
+def test_a_training_that_was_stopped_goes_on_as_if_it_had_not(names: str) -> None:
+    whole, first, second = (World(names, TOP_K) for _ in range(3))
+    whole.run(dict.fromkeys(names, partial(whole.train, steps=8)))
+
+    def begin(name: str) -> None:
+        site = first.sites[name]
+        site.sync.join(PATIENCE_S)
+        first.train(site, 4)
+
+    first.turns.run([partial(begin, name) for name in names])
+    for name in names:
+        before, after = first.sites[name], second.sites[name]
+        after.sync.load_state_dict(before.sync.state_dict())
+        after.averaged.load_state_dict(before.averaged.state_dict())
+        after.net.load_state_dict(before.net.state_dict())
+        after.optimizer.load_state_dict(before.optimizer.state_dict())
+    second.run(dict.fromkeys(names, partial(second.train, steps=4, start=4)))
+    assert second.level()
+    for name in names:
+        assert torch.equal(second.sites[name].weights, whole.sites[name].weights)
+
+
+def test_gradients_that_are_no_numbers_are_refused_and_nothing_is_lost() -> None:
+    world = World("ab", TOP_K)
+
+    def work(site: Site) -> None:
+        world.train(site, 3)
+        before = [one.residual.clone() for one in site.encoders]  # type: ignore[attr-defined]
+        site.change = float("nan")
+        with pytest.raises(NotFiniteError):
+            site.step(3)
+        site.averaged.let_go()
+        site.order.restart(site.backward.end_step())
+        for one, residual in zip(site.encoders, before, strict=True):
+            torch.testing.assert_close(one.residual, residual)  # type: ignore[attr-defined]
+        site.change = 1.0
+        world.train(site, 3, start=4)
+
+    world.run(dict.fromkeys("ab", work))
+    assert world.level()
+    for site in world.sites.values():
+        assert site.shared == [True] * 6

@@ -11,7 +11,17 @@ from hypothesis import strategies as st
 
 from gridloom.base.errors import InputError
 from gridloom.runtime.compress import NotFiniteError, seeded
-from gridloom.runtime.wan.masks import Ring, masked, pair_secret, public_key, summed
+from gridloom.runtime.wan.masks import (
+    FixedPoint,
+    Ring,
+    masked,
+    pair_secret,
+    public_key,
+    sealed,
+    summed,
+    unsealed,
+    weighed,
+)
 
 pytest.importorskip("cryptography", reason="needs gridloom[privacy]")
 
@@ -130,6 +140,55 @@ def test_who_is_left_repeats_the_round() -> None:
     again = masked_all(left, "round 8, try 2")
     assert torch.equal(summed(again.values()), summed(left.values()))
     assert not torch.equal(again["north"], first["north"])
+
+
+@settings(max_examples=20)
+@given(sites=st.integers(3, 6), left=st.sets(st.integers(0, 5)), seed=st.integers(0, 99))
+def test_sealed_and_masked_sums_are_exact_for_whoever_is_left(
+    sites: int, left: set[int], seed: int
+) -> None:
+    there = [name for place, name in enumerate(NAMES[:sites]) if place not in left]
+    if len(there) < 2:
+        return
+    vectors = {name: whole(seed + place, 40) for place, name in enumerate(there)}
+    seeds = {name: private(f"seed of {name}") for name in there}
+    sealed_ones = {name: sealed(vectors[name], seeds[name], "7") for name in there}
+    total = summed(masked_all(sealed_ones, "7").values())
+    assert torch.equal(unsealed(total, seeds.values(), "7"), summed(vectors.values()))
+    one_short = unsealed(total, list(seeds.values())[1:], "7")
+    assert int((one_short == summed(vectors.values())).sum()) <= 1
+
+
+@given(
+    tokens=st.lists(st.floats(0.0, 1e9), min_size=2, max_size=6).filter(lambda t: sum(t) > 0),
+    seed=st.integers(0, 99),
+)
+def test_a_weighted_sum_of_whole_numbers_is_the_mean_and_fits(
+    tokens: list[float], seed: int
+) -> None:
+    codec = FixedPoint(4.0)
+    numbers = [
+        torch.randn(50, generator=seeded(seed, place, 0)).clamp(-4, 4)
+        for place in range(len(tokens))
+    ]
+    for values in numbers:
+        values[0] = 4.0  # the largest everywhere: the sum must not be larger
+    parts = [codec.encode(values).view(torch.int32) for values in numbers]
+    shares = [one / sum(tokens) for one in tokens]
+    total = summed([weighed(part, share) for part, share in zip(parts, shares, strict=True)])
+    mean = torch.stack([v * s for v, s in zip(numbers, shares, strict=True)]).sum(dim=0)
+    back = codec.decode(total.view(torch.uint8), 50)
+    assert bool(((back - mean).abs() <= len(tokens) * 4.0 / 2**30 + 2**-21).all())
+
+
+def test_fixed_point_numbers_have_their_size() -> None:
+    codec = FixedPoint(1.0)
+    values = torch.tensor([0.0, 0.5, -1.0, 3.0])
+    payload = codec.encode(values)
+    assert payload.shape == (codec.size_bytes(4),)
+    torch.testing.assert_close(codec.decode(payload, 4), values.clamp(-1, 1), atol=2**-30, rtol=0)
+    with pytest.raises(ValueError, match="a payload of 16 bytes"):
+        codec.decode(payload, 3)
 
 
 def test_both_ends_of_a_pair_agree() -> None:

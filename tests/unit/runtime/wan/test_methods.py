@@ -1,11 +1,13 @@
 """What a method sends with, and the methods that cannot be."""
 
+import math
+
 import pytest
 import torch
 
 from gridloom.base.errors import InputError
-from gridloom.model.parallel import SiteSync
-from gridloom.runtime.wan.methods import check, encoder
+from gridloom.model.parallel import SitePrivacy, SiteSync
+from gridloom.runtime.wan.methods import check, codec, encoder
 
 SHAPES = [(16, 12), (8,)]
 NUMBERS = 200
@@ -17,6 +19,7 @@ METHODS = [
     SiteSync(codec="blocks", bits=4),
     SiteSync(codec="top_k", share=0.1),
     SiteSync(codec="low_rank", rank=2),
+    SiteSync(codec="deep", share=0.1, momentum=0.0),
 ]
 
 
@@ -57,12 +60,42 @@ def test_an_exact_method_forgets_what_is_taken_back() -> None:
         (SiteSync(codec="blocks", bits=16), ["bits"]),
         (SiteSync(kind="outer", codec="low_rank"), ["codec"]),
         (SiteSync(codec="top_k", share=0.0), ["share"]),
+        (SiteSync(codec="deep", warm_up=-1, momentum=1.0), ["warm_up", "momentum"]),
+        (SiteSync(kind="outer", codec="deep"), ["codec"]),
         (SiteSync(codec="top_k", share=1.5), ["share"]),
         (SiteSync(kind="outer", outer_learning_rate=0.0), ["outer_learning_rate"]),
         (SiteSync(kind="outer", outer_momentum=1.0), ["outer_momentum"]),
+        (SiteSync(privacy=SitePrivacy(masked=True)), ["privacy"]),
+        (
+            SiteSync(kind="outer", codec="blocks", bits=8, privacy=SitePrivacy(masked=True)),
+            ["codec"],
+        ),
+        (
+            SiteSync(
+                kind="outer",
+                privacy=SitePrivacy(clip_norm=-1.0, noise_multiplier=math.inf, delta=0.0),
+            ),
+            [
+                "privacy.clip_norm",
+                "privacy.noise_multiplier",
+                "privacy.clip_norm",
+                "privacy.delta",
+            ],
+        ),
     ],
 )
 def test_every_field_that_cannot_be_is_named(how: SiteSync, fields: list[str]) -> None:
     with pytest.raises(InputError) as caught:
         check(how)
     assert [one.field for one in caught.value.problems] == [f"sync.{field}" for field in fields]
+
+
+def test_sums_under_masks_are_of_numbers_as_large_as_clipping_and_noise_leave_them() -> None:
+    policy = SitePrivacy(masked=True, clip_norm=2.0, noise_multiplier=1.0)
+    values = torch.tensor([17.5, -30.0])
+    for privacy, most in ((policy, 18.0), (SitePrivacy(masked=True), 8.0)):
+        how = SiteSync(kind="outer", privacy=privacy)
+        check(how)
+        made = codec(how)
+        back = made.decode(made.encode(values), 2)
+        torch.testing.assert_close(back, values.clamp(-most, most))

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+import pytest
 import torch
 from tests.fakes.clock import FakeClock
 from tests.fakes.turns import Turns
@@ -15,7 +16,7 @@ from gridloom.runtime.wan.events import Down, Received, Up
 from gridloom.runtime.wan.fragments import Fragments
 from gridloom.runtime.wan.history import Buffer, Given
 from gridloom.runtime.wan.outer import Fragment, OuterRule
-from gridloom.runtime.wan.outer_sync import OuterRound, OuterSync
+from gridloom.runtime.wan.outer_sync import OuterRound, OuterSync, _Slot
 from gridloom.runtime.wan.peers import Peers
 from gridloom.runtime.wan.rounds import RoundPolicy, Rounds
 from gridloom.runtime.wan.state import OptimizerState
@@ -257,3 +258,27 @@ def test_two_newcomers_at_once_are_given_the_same_state() -> None:
     world.run(range(60, 140))
     assert level(world)
     assert together(world.sites["a"], since=-6) == 6
+
+
+@pytest.mark.parametrize(
+    ("round_s", "steps"), [(0.001, 1), (0.19, 10), (0.21, 11), (1e9, 1000)], ids=str
+)
+def test_without_an_interval_rounds_take_a_small_share_of_the_training(
+    round_s: float, steps: int
+) -> None:
+    slot, now_s = _Slot(0, fragments=4), 0.0
+    for number in range(8):  # steps of a second, a round in every second one
+        work_s = round_s * (number % 2)
+        slot.note(now_s + 1.0, now_s + 1.0 + work_s)
+        now_s += 1.0 + work_s
+        if number % 2:
+            slot.offered()
+    assert slot.steps == steps
+
+
+def test_an_interval_that_is_told_is_kept() -> None:
+    slot = _Slot(12, fragments=4)
+    for number in range(20):
+        slot.note(number, number + 0.9)
+        slot.offered()
+    assert slot.steps == 3

@@ -9,10 +9,11 @@ from tests.fakes.wires import End, Network
 
 from gridloom.base.errors import InputError
 from gridloom.runtime.wan.contacts import Contacts, Quorum
-from gridloom.runtime.wan.history import Given, History, Past
+from gridloom.runtime.wan.events import LinkFacts
+from gridloom.runtime.wan.history import Buffer, Given, History, Past
 from gridloom.runtime.wan.meeting import await_done, join
+from gridloom.runtime.wan.message_codec import AnyMessage, decode_message, encode_message
 from gridloom.runtime.wan.messages import (
-    AnyMessage,
     Hello,
     Leave,
     MessageError,
@@ -22,8 +23,6 @@ from gridloom.runtime.wan.messages import (
     Result,
     State,
     Wanted,
-    decode_message,
-    encode_message,
 )
 from gridloom.runtime.wan.outcome import Adopted, Outcome
 from gridloom.runtime.wan.peers import Peers
@@ -318,6 +317,52 @@ def test_waiting_for_the_end_lasts_no_longer_than_the_patience() -> None:
     peers.close(0.0)
     assert world.clock.monotonic_s() == before_s
     assert peers.links() == {}
+
+
+def facts(*, trouble: str = "") -> LinkFacts:
+    return LinkFacts(
+        up=False, session="", streams=0, rtt_s=None, rtt_s_min=None, bandwidth_bytes_per_s=None,
+        sent_bytes=0, received_bytes=0, queued_bytes=0, silent_s=None, trouble=trouble,
+    )  # fmt: skip
+
+
+def test_what_training_begins_without_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = World("abcd")
+    world.network.cut("a", "b")
+    world.network.cut("a", "c")
+    known = {"b": facts(trouble="refused"), "c": facts(), "d": facts()}
+    monkeypatch.setattr(world.ends["a"], "links", lambda: known)
+    peers, clock = world.peers["a"], world.clock
+    world.pump()
+    peers.events.clear()
+    assert join(peers, lambda: clock.advance(1.0), 3.0) == ["a", "d"]
+    assert peers.events == [
+        "b was not met in 3 s: refused; training begins without it",
+        "c was not met in 3 s: it has not called; training begins without it",
+    ]
+    peers.events.clear()
+    ahead = Hello(version=4, chain="far", settings="same", sees=2, can_lead=True)
+    world.tell("d", "a", encode_message(ahead))
+    assert join(peers, lambda: clock.advance(1.0), 3.0) == ["a", "d"]
+    assert peers.events[-1].startswith("the state of the other sites has not come in 3 s")
+
+
+def test_what_is_too_large_to_be_sent_stops_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = World("ab")
+    send = world.ends["a"].send
+
+    def small(peer: str, header: bytes, body: Buffer = b"", *, urgent: bool = False) -> int:
+        if len(body) > SIZE:
+            raise InputError("9 bytes are more than body_bytes_max")
+        return send(peer, header, body, urgent=urgent)
+
+    monkeypatch.setattr(world.ends["a"], "send", small)
+    world.peers["a"].rounds.give_state("b", (b"x" * SIZE, b"y"))
+    world.offer("ab")
+    world.pump()
+    told = "b does not get what it needs: 9 bytes are more than body_bytes_max"
+    assert told in world.peers["a"].events
+    assert world.peers["a"].rounds.version == 1
 
 
 def test_history_keeps_what_fits_and_gives_what_follows() -> None:

@@ -9,8 +9,8 @@ from scipy.optimize import brentq
 from scipy.stats import norm as normal
 
 from gridloom.base.errors import InputError
-from gridloom.runtime.compress import NotFiniteError, seeded
-from gridloom.runtime.wan.privacy import clipped, epsilon, noised
+from gridloom.runtime.compress import NotFiniteError
+from gridloom.runtime.wan.privacy import clipped, epsilon, length_of, noised
 
 
 def exact_epsilon(noise_multiplier: float, rounds: int, delta: float) -> float:
@@ -62,18 +62,17 @@ def test_only_what_is_longer_is_shrunk(scale: float) -> None:
     assert bool(update.any())
 
 
-def test_noise_has_its_deviation_on_top_of_what_was_clipped() -> None:
-    count = 400_000
-    update = torch.full((count,), 10.0)
-    back = noised(update, 2.0, 0.5, seeded(1, "north", 0))
-    noise = back - clipped(update, 2.0)
-    assert float(noise.std()) == pytest.approx(1.0, rel=5 / math.sqrt(2 * count))
-    assert abs(float(noise.mean())) < 5 / math.sqrt(count)
-    within = float((noise.abs() < 1).to(torch.float64).mean())
-    assert within == pytest.approx(math.erf(1 / math.sqrt(2)), abs=5 * 0.5 / math.sqrt(count))
-    assert torch.equal(noised(update, 2.0, 0.5, seeded(1, "north", 0)), back)
-    assert not torch.equal(noised(update, 2.0, 0.5, seeded(1, "south", 0)), back)
-    assert torch.equal(noised(update, 2.0, 0.0, seeded(1, "north", 0)), clipped(update, 2.0))
+def test_a_part_is_shrunk_as_its_whole_is() -> None:
+    whole = torch.tensor([3.0, -4.0, 12.0])
+    parts = [clipped(part, 6.5, length=length_of(whole)) for part in whole.split([2, 1])]
+    assert torch.allclose(torch.cat(parts), whole / 2)
+
+
+def test_noise_is_added_in_place_with_its_deviation() -> None:
+    update = torch.tensor([1.0, 2.0])
+    assert noised(update, 0.5, lambda count: torch.arange(1.0, count + 1)) is update
+    assert torch.equal(update, torch.tensor([1.5, 3.0]))
+    assert torch.equal(noised(update.clone(), 0.0, torch.ones), update)
 
 
 def test_what_is_refused() -> None:
@@ -81,10 +80,10 @@ def test_what_is_refused() -> None:
     for bad in (0.0, -1.0, math.inf, math.nan):
         with pytest.raises(InputError, match=r"norm: is .*; give a finite norm above 0"):
             clipped(ones, bad)
-    with pytest.raises(InputError, match="noise_multiplier: is -1; give 0 or more"):
-        noised(ones, 1.0, -1.0, seeded(1, 1, 1))
+    with pytest.raises(InputError, match="deviation: is -1; give 0 or more"):
+        noised(ones, -1.0, torch.ones)
     with pytest.raises(NotFiniteError):
-        noised(torch.tensor([math.nan]), 1.0, 1.0, seeded(1, 1, 1))
+        clipped(torch.tensor([math.nan]), 1.0)
     with pytest.raises(InputError) as caught:
         epsilon(0.0, -1, delta=1.0, participation=2.0)
     fields = [problem.field for problem in caught.value.problems]

@@ -20,6 +20,8 @@ from gridloom.runtime.wan.settings import TransportSettings
 QUICK = TransportSettings(heartbeat_s=0.05, silence_s=15.0, connect_s=0.5, backoff_s_max=0.1)
 WAIT_S = 60.0
 SAMPLES = 12
+BUCKET_BYTES = 700
+"""Three of the four parameters, which are sent while the backward pass comes to the fourth."""
 
 
 def batch(step: int, samples: range) -> tuple[Tensor, Tensor]:
@@ -97,7 +99,9 @@ class Party:
         )  # fmt: skip
         run = Run(place, SystemClock(), StopWish())
         optimizer = torch.optim.AdamW(net.parameters(), lr=1e-2)
-        options = SyncOptions(clip_norm=1.0, patience_s=20.0, transport=QUICK)
+        options = SyncOptions(
+            clip_norm=1.0, patience_s=20.0, bucket_bytes=BUCKET_BYTES, transport=QUICK
+        )
         sync = Sync(run, net, optimizer, self.how, options)
         trained = Trained()
         share = SAMPLES // count
@@ -115,6 +119,7 @@ class Party:
             trained.present = trained.present or sync.present()
         trained.events += sync.events()
         sync.finish()
+        trained.events += sync.events()
         trained.weights = [p.detach().clone() for p in net.parameters()]
         return trained
 
@@ -135,17 +140,24 @@ def ports() -> Callable[[int], list[int]]:
 
 def alone(steps: int, every: int = 1) -> list[Tensor]:
     """Return the weights of one process that trains on all samples."""
+    return train_alone(steps, every)[0]
+
+
+def train_alone(steps: int, every: int = 1) -> tuple[list[Tensor], list[float]]:
+    """Return the weights and the losses of one process that trains on all samples."""
     net = model()
+    losses = []
     optimizer = torch.optim.AdamW(net.parameters(), lr=1e-2)
     for step in range(steps):
         inputs, targets = batch(step, range(SAMPLES))
         loss = ((net(inputs) - targets) ** 2).mean()
         (loss / every).backward()
+        losses.append(float(loss.detach()))
         if (step + 1) % every == 0:
             nn.utils.clip_grad_norm_(net.parameters(), 1.0)
             optimizer.step()
             optimizer.zero_grad()
-    return [p.detach().clone() for p in net.parameters()]
+    return [p.detach().clone() for p in net.parameters()], losses
 
 
 def loss_of(weights: Sequence[Tensor]) -> float:
@@ -167,10 +179,14 @@ def test_every_step_is_the_training_of_one_process(
     count: int, ports: Callable[[int], list[int]]
 ) -> None:
     names = ["a", "b", "c"][:count]
-    trained = Party(names, SiteSync(), 12, ports(count)).run()
+    trained = Party(names, SiteSync(), 30, ports(count)).run()
+    weights, losses = train_alone(30)
     for name in names:
         assert apart(trained[name].weights, trained["a"].weights) == 0
-        assert apart(trained[name].weights, alone(12)) < 1e-5
+        assert apart(trained[name].weights, weights) < 1e-5
+    of_steps = zip(*(trained[name].losses for name in names), strict=True)
+    together = [sum(of_sites) / count for of_sites in of_steps]
+    assert max(abs(a - b) for a, b in zip(together, losses, strict=True)) < 1e-5
 
 
 def test_uneven_shares_are_weighed_by_tokens(ports: Callable[[int], list[int]]) -> None:
@@ -217,6 +233,8 @@ def test_outer_rounds_end_in_one_model(count: int, ports: Callable[[int], list[i
     for name in names:
         assert trained[name].present == names
         assert apart(trained[name].weights, trained["a"].weights) == 0
+        assert trained[name].events[0].endswith("is in contact")
+        assert not [one for one in trained[name].events if "a model of this site's own" in one]
     assert tuple(names) in trained["a"].rounds
 
 

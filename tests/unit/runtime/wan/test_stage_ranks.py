@@ -1,0 +1,91 @@
+"""Sites of two ranks as stages: each rank has a share of the batch, and all have one model."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.unit.runtime.wan.stage_sites import adamw, options, run_of, stages_of, trained
+from tests.unit.runtime.wan.test_cut_sites import free_ports
+
+from gridloom.wire.launch import Rank
+
+PROGRAM, ROOT = Path(__file__).with_name("stage_ranks.py"), Path(__file__).parents[4]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(180)]
+
+
+@pytest.fixture(scope="module")
+def ended(tmp_path_factory: pytest.TempPathFactory) -> list[list[dict[str, Any]]]:
+    """What each rank has said of its two runs."""
+    kept = tmp_path_factory.mktemp("kept")
+    ports = free_ports(4)
+    processes = []
+    for number in range(4):
+        rank = Rank(
+            job_id="job", attempt=1, epoch=1, rank=number, world_size=4, local_rank=number,
+            local_world_size=4, node_rank=0, node_count=1, site="ab"[number // 2],
+            site_ranks=(("a", 2), ("b", 2)), node_addresses=("127.0.0.1",),
+            master_address="127.0.0.1", master_port=ports[0], restart_count=0, run_dir="",
+            report_file="", grace_s=5.0, node_ranks=(4,),
+        )  # fmt: skip
+        named = rank.environment() | {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)}
+        variables = [f"{name}={value}" for name, value in named.items()]
+        processes.append(
+            subprocess.Popen(
+                ["env", *variables, sys.executable, str(PROGRAM), str(kept)],
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                text=True,
+            )
+        )
+    said = []
+    try:
+        for process in processes:
+            out, err = process.communicate(timeout=150)
+            assert process.returncode == 0, err[-3000:]
+            said.append([json.loads(line) for line in out.splitlines()])
+    finally:
+        for process in processes:
+            process.kill()
+            process.communicate()
+    return said
+
+
+def test_they_train_what_one_process_trains(ended: list[list[dict[str, Any]]]) -> None:
+    alone = stages_of(run_of("here", {"here": ("127.0.0.1", 0)}), options())
+    expected = trained(alone, 9, adamw(alone))
+    assert [(one["site"], one["rank"]) for one, _ in ended] == [
+        ("a", 0), ("a", 1), ("b", 0), ("b", 1),
+    ]  # fmt: skip
+    for runs in ended:
+        losses, norms = ([x for run in runs for x in run[key]] for key in ("losses", "norms"))
+        assert losses == pytest.approx([step.loss for step in expected], abs=1e-4)
+        assert norms == pytest.approx([step.norm for step in expected], rel=1e-3)
+
+
+def test_all_go_on_from_their_own_checkpoints(ended: list[list[dict[str, Any]]]) -> None:
+    assert [[(one["began"], one["steps"]) for one in runs] for runs in ended] == [
+        [(0, 6), (6, 9)]
+    ] * 4
+
+
+def test_a_row_that_begins_a_step_again_is_waited_for(ended: list[list[dict[str, Any]]]) -> None:
+    """That it trains the same all the same is what the first test says."""
+    again = [runs[0]["again"] for runs in ended]
+    assert again == [[0] * 6, [0, 0, 0, 1, 0, 0]] * 2
+
+
+def test_the_ranks_of_a_site_have_one_stage(ended: list[list[dict[str, Any]]]) -> None:
+    for run in (0, 1):
+        one, other, third, fourth = (runs[run]["weights"] for runs in ended)
+        assert one == other
+        assert third == fourth
+        assert not one.keys() & third.keys()
+
+
+def test_the_wish_of_any_rank_stops_all_after_the_same_step(
+    ended: list[list[dict[str, Any]]],
+) -> None:
+    assert [runs[0]["wishes"] for runs in ended] == [[False] * 2 + [True] * 4] * 4

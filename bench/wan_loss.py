@@ -12,6 +12,9 @@ import argparse
 import json
 import sys
 import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
 
 import torch
 from torch import nn
@@ -89,6 +92,7 @@ class Site:
             fused=True,
         )
         self.sync: OuterSync | None = None
+        self.agreement: LocalAgreement | None = None
         self.agreed: list[Fragment] = []
 
     def meet(self, how: SiteSync, name: str, names: tuple[str, ...], wire: Wire) -> None:
@@ -99,9 +103,28 @@ class Site:
         rounds = Rounds(name, names, "", RoundPolicy(), lambda given: self.combine(given))
         peers = Peers(rounds, wire, SystemClock())
         inner = OptimizerState(self.optimizer)
-        agreement = LocalAgreement(fragments, self.agreed, inner)
-        self.sync = OuterSync(agreement, peers, how.every)
+        self.agreement = LocalAgreement(fragments, self.agreed, inner)
+        self.sync = OuterSync(self.agreement, peers, how.every)
         self.combine = self.sync.combine
+
+    def state_dict(self) -> dict[str, object]:
+        """Return all that it needs to go on."""
+        state = {"model": self.model.state_dict(), "optimizer": self.optimizer.state_dict()}
+        if self.sync is None or self.agreement is None:
+            return state
+        sync = self.sync.state_dict()  # takes in what is over, so it comes first
+        return state | {
+            "model": self.model.state_dict(), "sync": sync,
+            "agreement": self.agreement.state_dict(),
+        }  # fmt: skip
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Go on from there."""
+        self.model.load_state_dict(state["model"])
+        self.optimizer.load_state_dict(state["optimizer"])
+        if self.sync is not None and self.agreement is not None:
+            self.agreement.load_state_dict(state["agreement"])
+            self.sync.load_state_dict(state["sync"])
 
     def train(self, step: int, batch: tuple[torch.Tensor, torch.Tensor]) -> float:
         """Make one training step; return its loss, nats a token."""
@@ -123,7 +146,8 @@ def method(options: argparse.Namespace) -> SiteSync:
     return SiteSync(
         kind=options.kind,
         every=options.every,
-        codec="plain" if options.bits >= 16 else "blocks",
+        codec="top_k" if options.share else "plain" if options.bits >= 16 else "blocks",
+        share=options.share or SiteSync().share,
         bits=options.bits,
         fragments=options.fragments,
         outer_learning_rate=options.outer_learning_rate,
@@ -160,7 +184,8 @@ def run(options: argparse.Namespace) -> dict[str, object]:
             for site in sites:
                 site.sync and site.sync.join(0.0)
     losses: list[float] = []
-    for step in range(1, steps + 1):
+    done = _resume(options, sites, losses)
+    for step in range(done + 1, steps + 1):
         first = (step - 1) * batch
         found = [
             site.train(step, sampler.batch(first + n * share, share))
@@ -171,6 +196,7 @@ def run(options: argparse.Namespace) -> dict[str, object]:
             mean = sum(losses[-200:]) / len(losses[-200:])
             spent_s = time.perf_counter() - began_s
             print(f"step {step} of {steps}, loss {mean:.4f}, {spent_s:.0f} s", file=sys.stderr)
+            _keep(options, sites, losses)
     if outer:  # the last weights of all sites, averaged
         with torch.no_grad():
             for parts in zip(*(site.model.parameters() for site in sites), strict=True):
@@ -183,10 +209,37 @@ def run(options: argparse.Namespace) -> dict[str, object]:
         "bits_per_byte": bits_per_byte(spent, corpus.held_out),
         "loss": sum(losses[-200:]) / len(losses[-200:]),
         "sent_bytes_per_token": sum(wire.sent_bytes for wire in wires.values())
-        / (steps * batch * LENGTH),
+        / max(1, (steps - done) * batch * LENGTH),
         "perplexity_nats": spent / sum(map(len, corpus.held_out)),
         "seconds": time.perf_counter() - began_s,
     }
+
+
+def _resume(options: argparse.Namespace, sites: Sequence[Site], losses: list[float]) -> int:
+    """Go on from what a run with the same options has kept; return its training steps."""
+    if options.keep is None or not options.keep.is_file():
+        return 0
+    kept = torch.load(options.keep, weights_only=True)
+    if kept["options"] != _told(options):
+        raise SystemExit(f"{options.keep} is of a run with other options: {kept['options']}")
+    for site, state in zip(sites, kept["sites"], strict=True):
+        site.load_state_dict(state)
+    losses += kept["losses"]
+    return len(losses)
+
+
+def _keep(options: argparse.Namespace, sites: Sequence[Site], losses: Sequence[float]) -> None:
+    """Write down all that a run needs to go on."""
+    if options.keep is None:
+        return
+    states = [site.state_dict() for site in sites]
+    fresh = options.keep.with_suffix(".new")
+    torch.save({"options": _told(options), "sites": states, "losses": list(losses)}, fresh)
+    fresh.replace(options.keep)
+
+
+def _told(options: argparse.Namespace) -> dict[str, object]:
+    return {name: value for name, value in vars(options).items() if name != "keep"}
 
 
 def main() -> None:
@@ -204,7 +257,11 @@ def main() -> None:
     parser.add_argument("--warmup", type=int, default=200, help="training steps")
     parser.add_argument("--tokens", type=float, default=3e6, help="of all sites")
     parser.add_argument("--seed", type=int, default=1)
-    print(json.dumps(run(parser.parse_args())), flush=True)
+    parser.add_argument("--share", type=float, help="send the largest numbers only, so many")
+    parser.add_argument(
+        "--keep", type=Path, metavar="FILE", help="keep the state there, and go on from it"
+    )
+    print(json.dumps(run(parser.parse_args()), default=str), flush=True)
 
 
 if __name__ == "__main__":

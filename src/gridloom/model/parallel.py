@@ -64,7 +64,7 @@ class SiteSync(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         every: Training steps from one exchange of a parameter to the next; 0, for ``outer``: as
             few as link and processor allow.
         bits: Of one number on the way; below 32 it is compressed.
-        codec: How; ``plain`` has 32 or 16 bits, ``blocks`` 8 or 4.
+        codec: How; ``plain`` has 32 or 16 bits, ``blocks`` 8 or 4, ``top_k`` any of them.
         share: Of the numbers, that ``top_k`` and ``deep`` send.
         warm_up: Exchanges over which ``deep`` comes down to its share, from a quarter.
         momentum: Of ``deep``, in the place of the optimiser's own.

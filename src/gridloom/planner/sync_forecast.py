@@ -146,7 +146,7 @@ def forecast(
 def payload_bytes(how: SiteSync, numbers: float, width: int = 1024) -> float:
     """Return the bytes of a payload of so many numbers.
 
-    ``blocks`` has a byte of scale for 64 numbers; ``top_k`` and ``deep`` have 32 bits for a value
+    ``blocks`` has a byte of scale for 64 numbers; ``top_k`` and ``deep`` have the bits of a value
     and about 2.5 bits beyond ``log2(1 / share)`` for its place (``runtime.compress``); ``low_rank``
     has two factors of fp32 for each matrix of ``width x width``.
     """
@@ -156,7 +156,7 @@ def payload_bytes(how: SiteSync, numbers: float, width: int = 1024) -> float:
         case "blocks":
             return numbers * (how.bits + 8 / 64) / 8
         case "top_k" | "deep":
-            return numbers * how.share * (32 + 2.5 + math.log2(1 / how.share)) / 8
+            return numbers * how.share * (how.bits + 2.5 + math.log2(1 / how.share)) / 8
         case "low_rank":
             return min(numbers, 2 * how.rank * numbers / width) * 4
 

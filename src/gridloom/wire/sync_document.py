@@ -80,8 +80,8 @@ class SyncDocument(Document):
         int | None,
         Whole(1, 32),
         Field(
-            description="Of one number: 32, 16, 8 or 4. Default: 32 with `plain`, 8 with `blocks`,"
-            " 4 with `outer`."
+            description="Of one number: 32, 16, 8 or 4. Default: 8 with `blocks`, 4 with `outer`;"
+            " 32 with the other codecs."
         ),
     ] = None
     share: Annotated[

@@ -9,6 +9,7 @@ from gridloom.wire.sync_document import SyncDocument, usual_codec
 
 Job = Reading[JobDocument]
 
+_ANY_BITS = (4, 8, 16, 32)
 _ONLY_OUTER = ("fragments", "outer_learning_rate", "outer_momentum", "privacy")
 _ONLY_CODECS = {
     "share": ("top_k", "deep"),
@@ -16,7 +17,7 @@ _ONLY_CODECS = {
     "momentum": ("deep",),
     "rank": ("low_rank",),
 }
-_BITS = {"plain": (16, 32), "blocks": (4, 8)}
+_BITS = {"plain": (16, 32), "blocks": (4, 8), "top_k": _ANY_BITS}
 
 
 def check_sync(job: Job) -> Iterator[Finding]:
@@ -95,7 +96,8 @@ def _codec(job: Job, kind: str) -> Iterator[Finding]:
     if bits is not None and right is None:
         yield here, f"is not for `{codec}`, whose numbers have 32", "leave it out"
     elif bits is not None and right is not None and bits not in right:
-        options = "4, 8, 16 or 32" if not _given(job, "codec") else f"{right[0]} or {right[1]}"
+        *first, last = right if _given(job, "codec") else _ANY_BITS
+        options = f"{', '.join(map(str, first))} or {last}"
         of = f" with the codec `{codec}`" if _given(job, "codec") else ""
         yield here, f"{bits} bits cannot be{of}", f"write {options}"
     for name, only in _ONLY_CODECS.items():

@@ -51,6 +51,7 @@ def read(sync: str, head: str = RECIPE) -> SiteSync | Auto:
         ("{bits: 4}", SiteSync(codec="blocks", bits=4)),
         ("{codec: blocks}", SiteSync(codec="blocks", bits=8)),
         ("{codec: top_k, share: 0.02}", SiteSync(codec="top_k", share=0.02)),
+        ("{codec: top_k, bits: 4}", SiteSync(codec="top_k", bits=4)),
         ("{codec: low_rank, rank: 8}", SiteSync(codec="low_rank", rank=8)),
         (
             "{codec: deep, warm_up: 9, momentum: 0.5}",
@@ -136,7 +137,7 @@ def test_a_program_of_ones_own_says_its_method_too() -> None:
         ("{kind: outer, privacy: {delta: 2}}", "sync.privacy.delta", "found `2`", "at most"),
         ("{bits: 12}", "sync.bits", "12 bits cannot be", "4, 8, 16 or 32"),
         ("{codec: blocks, bits: 16}", "sync.bits", "with the codec `blocks`", "4 or 8"),
-        ("{codec: top_k, bits: 8}", "sync.bits", "is not for `top_k`", "leave it out"),
+        ("{codec: low_rank, bits: 8}", "sync.bits", "is not for `low_rank`", "leave it out"),
         ("{bits: x}", "sync.bits", "found `x`", "a whole number"),
         ("{codec: zip}", "sync.codec", "found `zip`", "`blocks`"),
         ("{rank: 4}", "sync.rank", "is for `low_rank`", "leave it out"),

@@ -13,6 +13,18 @@ from gridloom.runtime.wan.averaged import Encoder
 from gridloom.runtime.wan.deep_encoder import DeepEncoder, policy
 from gridloom.runtime.wan.masks import FixedPoint
 
+_BITS = {
+    "plain": (16, 32),
+    "blocks": (4, 8),
+    "top_k": (4, 8, 16, 32),
+    "low_rank": (32,),
+    "deep": (32,),
+}
+"""What a number may have."""
+
+_BITS_OF_CAST = 16
+"""From so many on it is a floating-point number."""
+
 _LIMIT = 8.0
 """Of a number of an update that is not clipped; weights are well below 1, and their changes too."""
 
@@ -27,14 +39,19 @@ def codec(how: SiteSync, shapes: Sequence[Sequence[int]] = ()) -> Codec:
     if how.privacy.masked:
         return FixedPoint(_limit(how))
     match how.codec:
-        case "plain":
-            return Cast(torch.float32 if how.bits == 32 else torch.bfloat16)
-        case "blocks":
-            return Blocks(how.bits)
+        case "plain" | "blocks":
+            return _numbers(how.bits)
         case "top_k" | "deep":
-            return TopK(how.share)
+            return TopK(how.share, _numbers(how.bits))
         case "low_rank":
             return LowRank(shapes, how.rank)
+
+
+def _numbers(bits: int) -> Codec:
+    """Return what makes every number so small."""
+    if bits < _BITS_OF_CAST:
+        return Blocks(bits)
+    return Cast(torch.float32 if bits == 32 else torch.bfloat16)
 
 
 def encoder(how: SiteSync, numbers: int, shapes: Sequence[Sequence[int]]) -> Encoder:
@@ -55,9 +72,9 @@ def check(how: SiteSync) -> None:
         for name, right in least.items()
         if (value := getattr(how, name)) < right
     ]
-    bits = {"plain": (16, 32), "blocks": (4, 8)}.get(how.codec)
-    if bits is not None and how.bits not in bits:
-        text = f"is {how.bits}; the codec {how.codec} has {bits[0]} and {bits[1]}"
+    bits = _BITS[how.codec]
+    if how.bits not in bits:
+        text = f"is {how.bits}; the codec {how.codec} has {', '.join(map(str, bits))}"
         problems.append(Problem(text, field="sync.bits"))
     if how.codec in ("low_rank", "deep") and how.kind == "outer":
         text = f"{how.codec} works on whole gradients, not on fragments of the parameters"

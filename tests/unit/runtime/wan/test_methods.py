@@ -18,6 +18,7 @@ METHODS = [
     SiteSync(codec="blocks", bits=8),
     SiteSync(codec="blocks", bits=4),
     SiteSync(codec="top_k", share=0.1),
+    SiteSync(codec="top_k", share=0.1, bits=4),
     SiteSync(codec="low_rank", rank=2),
     SiteSync(codec="deep", share=0.1, momentum=0.0),
 ]

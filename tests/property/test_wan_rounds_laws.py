@@ -1,23 +1,16 @@
 """Rounds between sites under any order of messages, cuts and restarts."""
 
-from collections import deque
 from itertools import pairwise, permutations
 
 from hypothesis import settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+from hypothesis.stateful import initialize, invariant, rule
+from tests.property.linked_sites import PATIENCE_S, LinkedSites, picks
 
 from gridloom.runtime.wan.contacts import Quorum
-from gridloom.runtime.wan.history import Buffer, next_chain
-from gridloom.runtime.wan.message_codec import AnyMessage, decode_message, encode_message
+from gridloom.runtime.wan.history import next_chain
 from gridloom.runtime.wan.outcome import Adopted, Outcome
 from gridloom.runtime.wan.rounds import RoundPolicy, Rounds
-
-PATIENCE_S = 10.0
-picks = st.integers(0, 3)
-
-Lane = tuple[str, str, bool]
-"""From whom, to whom, and whether it is for large messages."""
 
 
 class Site:
@@ -50,11 +43,8 @@ class Site:
         return seen
 
 
-class RoundsMachine(RuleBasedStateMachine):
-    """Sites, and between each two of them a link that is cut, or delivers.
-
-    A link has two lanes, for large messages and small ones; each delivers in order.
-    """
+class RoundsMachine(LinkedSites[Site]):
+    """Sites whose offers are what they are made of."""
 
     @initialize(
         count=st.integers(2, 4),
@@ -69,47 +59,25 @@ class RoundsMachine(RuleBasedStateMachine):
         self.names = tuple("abcd"[:count])
         self.policy = RoundPolicy(PATIENCE_S, history_bytes, quorum)
         self.large_bytes, self.last = large_bytes, last
-        self.sites = {name: Site(name, self.names, self.policy) for name in self.names}
-        self.links: dict[Lane, deque[tuple[bytes, bytes]]] = {}
-        self.kept: dict[Lane, deque[tuple[bytes, bytes]]] = {}
-        self.now_s = 0.0
+        self.sites = {name: self.begin_anew(name) for name in self.names}
         self.offers = 0
         self.led_to: dict[str, tuple[bytes, ...]] = {"": ()}
 
-    @rule(pick=picks, other=picks)
-    def connect(self, pick: int, other: int) -> None:
-        self._connect(*self._pair(pick, other))
+    def begin_anew(self, name: str) -> Site:
+        return Site(name, self.names, self.policy)
 
-    @rule(pick=picks, other=picks)
-    def cut(self, pick: int, other: int) -> None:
-        """Cut a link: what is under way waits, and arrives when the link is back."""
-        one, two = self._pair(pick, other)
-        if one == two or (one, two, False) not in self.links:
-            return
-        for here, there in ((one, two), (two, one)):
-            for large in (False, True):
-                self.kept[here, there, large] = self.links.pop((here, there, large))
-        for here, there in ((one, two), (two, one)):
-            self.sites[here].rounds.down(there, self.now_s)
-            self._after(here)
+    def take_in(self, name: str) -> None:
+        site = self.sites[name]
+        before = site.chain
+        for payloads, chain in site.take_in():
+            led_to = (*self.led_to[before], *payloads)
+            assert len(set(led_to)) == len(led_to), "an offer counts twice"
+            assert self.led_to.setdefault(chain, led_to) == led_to
+            before = chain
+        assert site.chain in self.led_to, "a state of nobody's"
 
-    @rule(pick=picks)
-    def restart(self, pick: int) -> None:
-        """A site's process dies and comes back with nothing."""
-        name = self.names[pick % len(self.names)]
-        met = sorted({other for one, other, _ in self.links if one == name})
-        for other in met:
-            for large in (False, True):
-                del self.links[name, other, large], self.links[other, name, large]
-            self.sites[other].rounds.down(name, self.now_s)
-            self._after(other)
-        self.kept = {link: waiting for link, waiting in self.kept.items() if name not in link}
-        self.sites[name] = Site(name, self.names, self.policy)
-
-    @rule(pick=picks, other=picks, count=st.integers(1, 4), large=st.booleans())
-    def deliver(self, pick: int, other: int, count: int, large: bool) -> None:
-        for _ in range(count):
-            self._deliver(*self._pair(pick, other), large)
+    def is_large(self, body: bytes) -> bool:
+        return len(body) > self.large_bytes
 
     @rule(pick=picks)
     def deliver_small(self, pick: int) -> None:
@@ -117,7 +85,7 @@ class RoundsMachine(RuleBasedStateMachine):
         target = self.names[pick % len(self.names)]
         for source in self.names:
             while self.links.get((source, target, False)):
-                self._deliver(source, target, False)
+                self.hand_over(source, target, False)
 
     @rule(pick=picks)
     def offer(self, pick: int) -> None:
@@ -135,11 +103,7 @@ class RoundsMachine(RuleBasedStateMachine):
         site.rounds.diverge(b"%d" % self.offers)
         site.chain, site.offered = site.rounds.chain, b""
         self.led_to[site.chain] = self.led_to[before]
-        self._after(name)
-
-    @rule(seconds=st.sampled_from([1.0, PATIENCE_S, 2 * PATIENCE_S]))
-    def wait(self, seconds: float) -> None:
-        self._wait(seconds)
+        self.after(name)
 
     @invariant()
     def whoever_leads_has_a_quorum(self) -> None:
@@ -157,48 +121,17 @@ class RoundsMachine(RuleBasedStateMachine):
             "line": list(pairwise(self.names)),
         }
         for one, two in pairs[self.last]:
-            self._connect(one, two)
-        self._settle()
+            self.join(one, two)
+        self.settle()
         before = max(site.rounds.version for site in self.sites.values())
         for _ in range(3):
             for name in self.names:
                 self._offer(name)
-            self._settle()
+            self.settle()
             assert len({site.chain for site in self.sites.values()}) == 1
         assert {site.rounds.version for site in self.sites.values()} >= {before + 3}
         if self.last == "all":
             assert all(site.rounds.is_level() for site in self.sites.values())
-
-    def _wait(self, seconds: float) -> None:
-        self.now_s += seconds
-        for name in self.names:
-            self.sites[name].rounds.tick(self.now_s)
-            self._after(name)
-
-    def _settle(self) -> None:
-        for _ in range(8):
-            for _ in range(200):
-                if not any(self.links.values()):
-                    break
-                for link in sorted(self.links):
-                    self._deliver(*link)
-            assert not any(self.links.values()), "messages without end"
-            self._wait(PATIENCE_S)
-
-    def _pair(self, pick: int, other: int) -> tuple[str, str]:
-        count = len(self.names)
-        return self.names[pick % count], self.names[other % count]
-
-    def _connect(self, one: str, two: str) -> None:
-        if one == two or (one, two, False) in self.links:
-            return
-        resumed = (one, two, False) in self.kept
-        for here, there in ((one, two), (two, one)):
-            for large in (False, True):
-                self.links[here, there, large] = self.kept.pop((here, there, large), deque())
-        for here, there in ((one, two), (two, one)):
-            self.sites[here].rounds.up(there, resumed=resumed)
-            self._after(here)
 
     def _offer(self, name: str) -> None:
         site = self.sites[name]
@@ -208,38 +141,7 @@ class RoundsMachine(RuleBasedStateMachine):
         self.offers += 1
         site.offered = b"%s%d" % (name.encode(), self.offers)
         rounds.offer(1.0 + self.offers % 3, site.offered, self.now_s)
-        self._after(name)
-
-    def _deliver(self, source: str, target: str, large: bool) -> None:
-        link = self.links.get((source, target, large))
-        if link:
-            header, body = link.popleft()
-            self.sites[target].rounds.received(source, decode_message(header), body, self.now_s)
-            self._after(target)
-
-    def _after(self, name: str) -> None:
-        """Take in, serve and send, as a site does after everything that happens to it."""
-        site = self.sites[name]
-        before = site.chain
-        for payloads, chain in site.take_in():
-            led_to = (*self.led_to[before], *payloads)
-            assert len(set(led_to)) == len(led_to), "an offer counts twice"
-            assert self.led_to.setdefault(chain, led_to) == led_to
-            before = chain
-        assert site.chain in self.led_to, "a state of nobody's"
-        for peer in site.rounds.wants_state():
-            site.rounds.give_state(peer, (site.chain.encode(),))
-        for sent in site.rounds.outbox:
-            self._send(name, sent.peer, sent.message, sent.body)
-        site.rounds.outbox.clear()
-
-    def _send(
-        self, source: str, target: str, message: AnyMessage, body: tuple[Buffer, ...]
-    ) -> None:
-        whole = b"".join(body)
-        lane = (source, target, len(whole) > self.large_bytes)
-        if lane in self.links:
-            self.links[lane].append((encode_message(message), whole))
+        self.after(name)
 
 
 TestRounds = RoundsMachine.TestCase

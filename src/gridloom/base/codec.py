@@ -1,5 +1,6 @@
 """Encoding of records: JSON by msgspec, strict on the way in, in a fixed order on the way out."""
 
+import hashlib
 from typing import TypeVar
 
 import msgspec
@@ -12,6 +13,11 @@ _ENCODER = msgspec.json.Encoder(order="deterministic")
 def encode(value: object) -> bytes:
     """Return ``value`` as JSON on one line; equal values give equal bytes in every process."""
     return _ENCODER.encode(value)
+
+
+def digest(value: object) -> str:
+    """Return 16 hex digits that tell ``value`` from others, the same in every process."""
+    return hashlib.blake2b(encode(value), digest_size=8).hexdigest()
 
 
 def decode(data: bytes | str, type_: type[T]) -> T:

@@ -1,5 +1,6 @@
 """How a model is cut: degrees along the mesh axes, memory measures, and the sync between sites."""
 
+from collections.abc import Mapping
 from typing import Literal
 
 import msgspec
@@ -34,6 +35,22 @@ Codec = Literal["plain", "blocks", "top_k", "low_rank", "deep"]
 """How what is exchanged is made small: fewer bits of a floating-point number, whole multiples of a
 scale a block, only the largest numbers, factors of low rank (PowerSGD), or only the largest numbers
 of what momentum has gathered (Deep Gradient Compression)."""
+
+
+CODEC_BITS: Mapping[Codec, tuple[int, ...]] = {
+    "plain": (16, 32),
+    "blocks": (4, 8),
+    "top_k": (4, 8, 16, 32),
+    "low_rank": (32,),
+    "deep": (32,),
+}
+"""What one number may have on the way."""
+
+WHOLE_GRADIENT_CODECS: tuple[Codec, ...] = ("low_rank", "deep")
+"""Those that work on whole gradients, not on fragments of the parameters."""
+
+OUTER_WORK_SHARE = 0.02
+"""Of the time of the training steps, that rounds of ``outer`` may take when its interval is 0."""
 
 
 class SitePrivacy(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

@@ -9,7 +9,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from gridloom.model.parallel import SiteSync
+from gridloom.model.parallel import OUTER_WORK_SHARE, SiteSync
 from gridloom.planner.sync_loss import TOKENS_EXPONENT, Loss, LossRow, predicted_loss
 from gridloom.planner.sync_measured import LOSS_ROWS
 
@@ -29,10 +29,6 @@ SEGMENT_BYTES = 1448
 
 STREAMS = 4
 """TCP connections of a pair of sites, as ``runtime.wan.settings`` has it."""
-
-_WORK_SHARE = 0.02
-"""Of the time of the training steps, that rounds may take when the interval is 0, as
-``runtime.wan.outer_sync`` has it."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -173,7 +169,7 @@ def _outer(how: SiteSync, situation: SyncSituation, rows: Sequence[LossRow]) -> 
     busy_s = _codec_s(how, numbers, situation) + sent_s
     slot = max(1, round(how.every / fragments))
     if how.every == 0:  # as often as the processor allows
-        slot = max(1, math.ceil(busy_s / (_WORK_SHARE * step_s)))
+        slot = max(1, math.ceil(busy_s / (OUTER_WORK_SHARE * step_s)))
     # What rounds cost is counted as if the link let them be as frequent as wanted: an upper end.
     ratio = slot * step_s / (slot * step_s + busy_s)
     steps = max(slot, math.ceil((travel_s + busy_s) / step_s))

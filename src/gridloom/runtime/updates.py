@@ -14,7 +14,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from gridloom.base.codec import encode
+from gridloom.base.codec import digest
 from gridloom.base.errors import InputError, Problem
 from gridloom.base.system import SystemIds, entropy
 from gridloom.model.parallel import SiteSync
@@ -252,7 +252,7 @@ class Sync:
         combine = _Combine()
         is_first = self._run.place.is_first
         if is_first:
-            settings = _digest(alike)
+            settings = digest(alike)
             self._peers = connect(self._run, self._options, settings, combine, self._how)
             self._peers.rounds.chain = _fingerprint(self._owned())
         if self._how.kind == "outer":
@@ -271,7 +271,7 @@ class Sync:
         if self._cut is None or self._run.place.size == 1:
             return buckets
         boxes = [(p.name, p.start, tuple(p.tensor.shape), p.owner) for p in self._cut.parameters]
-        own = int(_digest(boxes)[:_INT64_DIGITS], 16)
+        own = int(digest(boxes)[:_INT64_DIGITS], 16)
         return buckets + SiteRanks().table(torch.tensor([own])).flatten().tolist()
 
     def _agree(self) -> Agreement:
@@ -413,12 +413,7 @@ def connect(
 
 def _fingerprint(weights: Sequence[Tensor]) -> str:
     """Return what names the weights that a training begins with: another start, another chain."""
-    digest = hashlib.blake2b(digest_size=8)
+    found = hashlib.blake2b(digest_size=8)
     for tensor in weights:
-        digest.update(tensor.detach().cpu().float().numpy().tobytes())
-    return digest.hexdigest()
-
-
-def _digest(alike: object) -> str:
-    """Return what sites compare before they train together."""
-    return hashlib.blake2b(encode(alike), digest_size=8).hexdigest()
+        found.update(tensor.detach().cpu().float().numpy().tobytes())
+    return found.hexdigest()

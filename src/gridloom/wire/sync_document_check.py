@@ -3,13 +3,13 @@
 from collections.abc import Iterator
 from typing import Any
 
+from gridloom.model.parallel import CODEC_BITS, WHOLE_GRADIENT_CODECS
 from gridloom.wire.documents_check import Finding, Reading
 from gridloom.wire.job_document import JobDocument
 from gridloom.wire.sync_document import SyncDocument, usual_codec
 
 Job = Reading[JobDocument]
 
-_ANY_BITS = (4, 8, 16, 32)
 _ONLY_OUTER = ("fragments", "outer_learning_rate", "outer_momentum", "privacy")
 _ONLY_CODECS = {
     "share": ("top_k", "deep"),
@@ -17,7 +17,7 @@ _ONLY_CODECS = {
     "momentum": ("deep",),
     "rank": ("low_rank",),
 }
-_BITS = {"plain": (16, 32), "blocks": (4, 8), "top_k": _ANY_BITS}
+_WHOLE_BITS = (32,)
 
 
 def check_sync(job: Job) -> Iterator[Finding]:
@@ -91,12 +91,12 @@ def _codec(job: Job, kind: str) -> Iterator[Finding]:
         where = "codec" if _given(job, "codec") else "bits"
         message = "sums under masks are of whole numbers of 32 bits"
         yield ("sync", where), message, "leave `codec` and `bits` out"
-    right = _BITS.get(codec)
+    right = CODEC_BITS[codec]
     here = ("sync", "bits")
-    if bits is not None and right is None:
+    if bits is not None and right == _WHOLE_BITS:
         yield here, f"is not for `{codec}`, whose numbers have 32", "leave it out"
-    elif bits is not None and right is not None and bits not in right:
-        *first, last = right if _given(job, "codec") else _ANY_BITS
+    elif bits is not None and bits not in right:
+        *first, last = right if _given(job, "codec") else CODEC_BITS["top_k"]
         options = f"{', '.join(map(str, first))} or {last}"
         of = f" with the codec `{codec}`" if _given(job, "codec") else ""
         yield here, f"{bits} bits cannot be{of}", f"write {options}"
@@ -104,7 +104,7 @@ def _codec(job: Job, kind: str) -> Iterator[Finding]:
         if codec not in only and _given(job, name):
             message = f"is for `{'` and `'.join(only)}`, and the codec is `{codec}`"
             yield ("sync", name), message, "leave it out"
-    if codec in ("low_rank", "deep") and kind == "outer":
+    if codec in WHOLE_GRADIENT_CODECS and kind == "outer":
         message = f"`{codec}` works on whole gradients, not on what `outer` exchanges"
         yield ("sync", "codec"), message, "write `blocks`"
 

@@ -4,10 +4,8 @@ from typing import Annotated
 
 import msgspec
 
-_Count = Annotated[int, msgspec.Meta(ge=0, le=2**53)]
-_Number = Annotated[int, msgspec.Meta(ge=1, le=2**53)]
-_Chain = Annotated[str, msgspec.Meta(max_length=64)]
-_Weight = Annotated[float, msgspec.Meta(ge=0, le=1e30)]
+from gridloom.runtime.wan.message_fields import Chain, Count, Message, Number, Weight
+
 _Hex = Annotated[str, msgspec.Meta(pattern="^[0-9a-f]{64}$")]
 """32 bytes."""
 
@@ -15,11 +13,7 @@ _Print = Annotated[str, msgspec.Meta(max_length=64)]
 """Fingerprint of a public key."""
 
 
-class _Message(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind"):
-    """One message."""
-
-
-class Key(_Message, frozen=True, kw_only=True, tag="key"):
+class Key(Message, frozen=True, kw_only=True, tag="key"):
     """Sent straight to every other site when a connection to it comes up.
 
     Attributes:
@@ -29,7 +23,7 @@ class Key(_Message, frozen=True, kw_only=True, tag="key"):
     public: _Hex
 
 
-class Ready(_Message, frozen=True, kw_only=True, tag="ready"):
+class Ready(Message, frozen=True, kw_only=True, tag="ready"):
     """The sender has a part for a round; it stays where it is until a roster is called.
 
     Attributes:
@@ -40,9 +34,9 @@ class Ready(_Message, frozen=True, kw_only=True, tag="ready"):
         is_open: The seal of the part was given away already: it can be in no other sum.
     """
 
-    round: _Number
-    chain: _Chain
-    weight: _Weight
+    round: Number
+    chain: Chain
+    weight: Weight
     keys: dict[str, _Print]
     is_open: bool = False
 
@@ -57,11 +51,11 @@ class Member(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     site: str
-    weight: _Weight
+    weight: Weight
     key: _Print
 
 
-class Roster(_Message, frozen=True, kw_only=True, tag="roster"):
+class Roster(Message, frozen=True, kw_only=True, tag="roster"):
     """The leader names the sites whose parts are to be added up.
 
     Attributes:
@@ -71,13 +65,13 @@ class Roster(_Message, frozen=True, kw_only=True, tag="roster"):
         members: The sites.
     """
 
-    round: _Number
-    chain: _Chain
-    number: _Count
+    round: Number
+    chain: Chain
+    number: Count
     members: tuple[Member, ...]
 
 
-class Masked(_Message, frozen=True, kw_only=True, tag="masked"):
+class Masked(Message, frozen=True, kw_only=True, tag="masked"):
     """The sender's part, sealed and masked for one roster; it follows.
 
     Attributes:
@@ -87,7 +81,7 @@ class Masked(_Message, frozen=True, kw_only=True, tag="masked"):
     label: str
 
 
-class Unseal(_Message, frozen=True, kw_only=True, tag="unseal"):
+class Unseal(Message, frozen=True, kw_only=True, tag="unseal"):
     """The leader has the parts of all members, and asks for the seeds of their seals.
 
     Attributes:
@@ -97,7 +91,7 @@ class Unseal(_Message, frozen=True, kw_only=True, tag="unseal"):
     label: str
 
 
-class Seed(_Message, frozen=True, kw_only=True, tag="seed"):
+class Seed(Message, frozen=True, kw_only=True, tag="seed"):
     """The seed of the sender's seal.
 
     Attributes:

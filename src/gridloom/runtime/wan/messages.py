@@ -5,27 +5,14 @@ from typing import Annotated
 import msgspec
 
 from gridloom.base.errors import WorkFailedError
-
-_Count = Annotated[int, msgspec.Meta(ge=0, le=2**53)]
-"""Rounds, sites or bytes; what is larger is no such number."""
-
-_Number = Annotated[int, msgspec.Meta(ge=1, le=2**53)]
-"""Of a round, from 1."""
-
-_Chain = Annotated[str, msgspec.Meta(max_length=64)]
-
-_Weight = Annotated[float, msgspec.Meta(ge=0, le=1e30)]
+from gridloom.runtime.wan.message_fields import Chain, Count, Message, Number, Weight
 
 
 class MessageError(WorkFailedError):
     """A message that no version of this program sends."""
 
 
-class _Message(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind"):
-    """One message."""
-
-
-class Hello(_Message, frozen=True, kw_only=True, tag="hello"):
+class Hello(Message, frozen=True, kw_only=True, tag="hello"):
     """Sent when a connection comes up, the sender has caught up, or sees more sites or fewer.
 
     Attributes:
@@ -37,15 +24,15 @@ class Hello(_Message, frozen=True, kw_only=True, tag="hello"):
         dropped: It had no use for what it was sent: nothing more is on its way to it.
     """
 
-    version: _Count
-    chain: _Chain
+    version: Count
+    chain: Chain
     settings: str
-    sees: _Count
+    sees: Count
     can_lead: bool
     dropped: bool = False
 
 
-class Open(_Message, frozen=True, kw_only=True, tag="open"):
+class Open(Message, frozen=True, kw_only=True, tag="open"):
     """The sender knows that a round has begun: the others are to follow.
 
     Attributes:
@@ -53,11 +40,11 @@ class Open(_Message, frozen=True, kw_only=True, tag="open"):
         chain: Of the sender's state before it.
     """
 
-    round: _Number
-    chain: _Chain
+    round: Number
+    chain: Chain
 
 
-class Offer(_Message, frozen=True, kw_only=True, tag="offer"):
+class Offer(Message, frozen=True, kw_only=True, tag="offer"):
     """The sender's part of a round; its payload follows.
 
     Attributes:
@@ -68,14 +55,14 @@ class Offer(_Message, frozen=True, kw_only=True, tag="offer"):
         ahead_bytes: Of the payload that did; the rest follows.
     """
 
-    round: _Number
-    chain: _Chain
-    weight: _Weight
-    series: _Count = 0
-    ahead_bytes: _Count = 0
+    round: Number
+    chain: Chain
+    weight: Weight
+    series: Count = 0
+    ahead_bytes: Count = 0
 
 
-class Ahead(_Message, frozen=True, kw_only=True, tag="ahead"):
+class Ahead(Message, frozen=True, kw_only=True, tag="ahead"):
     """A part of the payload of a message that is still being made; it follows.
 
     Attributes:
@@ -83,8 +70,8 @@ class Ahead(_Message, frozen=True, kw_only=True, tag="ahead"):
         start: Bytes of the payload before it.
     """
 
-    series: _Count
-    start: _Count
+    series: Count
+    start: Count
 
 
 class Part(msgspec.Struct, frozen=True, kw_only=True):
@@ -97,11 +84,11 @@ class Part(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     sites: tuple[str, ...]
-    weight: _Weight
-    size_bytes: _Count
+    weight: Weight
+    size_bytes: Count
 
 
-class Result(_Message, frozen=True, kw_only=True, tag="result"):
+class Result(Message, frozen=True, kw_only=True, tag="result"):
     """How a round ended; the payloads of its parts follow, one behind the other.
 
     Attributes:
@@ -113,15 +100,15 @@ class Result(_Message, frozen=True, kw_only=True, tag="result"):
         ahead_bytes: Of the payloads that did; the rest follows.
     """
 
-    round: _Number
-    before: _Chain
-    chain: _Chain
+    round: Number
+    before: Chain
+    chain: Chain
     parts: Annotated[tuple[Part, ...], msgspec.Meta(min_length=1)]
-    series: _Count = 0
-    ahead_bytes: _Count = 0
+    series: Count = 0
+    ahead_bytes: Count = 0
 
 
-class Wanted(_Message, frozen=True, kw_only=True, tag="wanted"):
+class Wanted(Message, frozen=True, kw_only=True, tag="wanted"):
     """The sender is behind and asks for what it lacks.
 
     Attributes:
@@ -129,11 +116,11 @@ class Wanted(_Message, frozen=True, kw_only=True, tag="wanted"):
         chain: Of its state.
     """
 
-    version: _Count
-    chain: _Chain
+    version: Count
+    chain: Chain
 
 
-class State(_Message, frozen=True, kw_only=True, tag="state"):
+class State(Message, frozen=True, kw_only=True, tag="state"):
     """A whole state follows, for one who cannot be helped by results.
 
     Attributes:
@@ -141,11 +128,11 @@ class State(_Message, frozen=True, kw_only=True, tag="state"):
         chain: Its chain.
     """
 
-    version: _Count
-    chain: _Chain
+    version: Count
+    chain: Chain
 
 
-class Done(_Message, frozen=True, kw_only=True, tag="done"):
+class Done(Message, frozen=True, kw_only=True, tag="done"):
     """The sender has trained all that it was to, and waits for the others.
 
     Attributes:
@@ -153,14 +140,14 @@ class Done(_Message, frozen=True, kw_only=True, tag="done"):
             what it offers for later ones is all that it has trained.
     """
 
-    version: _Count
+    version: Count
 
 
-class Leave(_Message, frozen=True, kw_only=True, tag="leave"):
+class Leave(Message, frozen=True, kw_only=True, tag="leave"):
     """The sender has ended and does not come back.
 
     Attributes:
         version: Rounds that it had the result of; those results may come after this.
     """
 
-    version: _Count
+    version: Count

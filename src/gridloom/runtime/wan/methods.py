@@ -7,20 +7,16 @@ import torch
 from torch import Tensor
 
 from gridloom.base.errors import InputError, Problem
-from gridloom.model.parallel import SitePrivacy, SiteSync
+from gridloom.model.parallel import (
+    CODEC_BITS,
+    WHOLE_GRADIENT_CODECS,
+    SitePrivacy,
+    SiteSync,
+)
 from gridloom.runtime.compress import Blocks, Cast, Codec, Feedback, LowRank, TopK
 from gridloom.runtime.wan.averaged import Encoder
 from gridloom.runtime.wan.deep_encoder import DeepEncoder, policy
 from gridloom.runtime.wan.masks import FixedPoint
-
-_BITS = {
-    "plain": (16, 32),
-    "blocks": (4, 8),
-    "top_k": (4, 8, 16, 32),
-    "low_rank": (32,),
-    "deep": (32,),
-}
-"""What a number may have."""
 
 _BITS_OF_CAST = 16
 """From so many on it is a floating-point number."""
@@ -72,11 +68,11 @@ def check(how: SiteSync) -> None:
         for name, right in least.items()
         if (value := getattr(how, name)) < right
     ]
-    bits = _BITS[how.codec]
+    bits = CODEC_BITS[how.codec]
     if how.bits not in bits:
         text = f"is {how.bits}; the codec {how.codec} has {', '.join(map(str, bits))}"
         problems.append(Problem(text, field="sync.bits"))
-    if how.codec in ("low_rank", "deep") and how.kind == "outer":
+    if how.codec in WHOLE_GRADIENT_CODECS and how.kind == "outer":
         text = f"{how.codec} works on whole gradients, not on fragments of the parameters"
         problems.append(Problem(text, remedy="take blocks of 4 bits", field="sync.codec"))
     if not 0 < how.share <= 1:

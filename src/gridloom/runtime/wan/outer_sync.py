@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from gridloom.model.parallel import OUTER_WORK_SHARE
 from gridloom.runtime.wan.agreement import Agreement
 from gridloom.runtime.wan.history import Buffer, Given
 from gridloom.runtime.wan.meeting import await_done, join, part
@@ -22,9 +23,6 @@ _FOLLOW_SHARE = 0.2
 """A round that another site opened is joined early after this share of the usual interval. Sites
 of equal speed stay below it, and so offer after equal numbers of steps, run after run."""
 
-
-_WORK_SHARE = 0.02
-"""Of the time of the training steps, that the work for rounds may take when no interval is told."""
 
 _ROUNDS_SEEN = 4
 """Rounds from whose cost the interval is chosen; one alone may have met a busy machine."""
@@ -244,7 +242,7 @@ class _Slot:
             return
         step_s = self._train_s / self._steps_seen
         round_s = self._work_s / self._rounds_seen
-        wanted = math.ceil(round_s / max(_WORK_SHARE * step_s, 1e-9))
+        wanted = math.ceil(round_s / max(OUTER_WORK_SHARE * step_s, 1e-9))
         self.steps = min(max(1, wanted), _SLOT_MAX)
         self._work_s = self._train_s = 0.0
         self._steps_seen = self._rounds_seen = 0

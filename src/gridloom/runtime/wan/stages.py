@@ -5,7 +5,6 @@ micro-batches are under way as cover the round trip. A step whose link fails for
 at all stages and made again: no weights have moved (``stages_accord``).
 """
 
-import hashlib
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -13,7 +12,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from gridloom.base.codec import encode
+from gridloom.base.codec import digest
 from gridloom.base.errors import InputError, Problem
 from gridloom.base.system import SystemIds
 from gridloom.runtime.failure import PoisonedError
@@ -332,7 +331,7 @@ def _digest(layers: Sequence[nn.Module], options: StageOptions) -> str:
         for name, parameter in layer.named_parameters()
     ]
     alike = (options.micro_batches, options.stage_layers, options.bits, options.clip_norm)
-    return hashlib.blake2b(encode((alike, names)), digest_size=8).hexdigest()
+    return digest((alike, names))
 
 
 def _neighbours(

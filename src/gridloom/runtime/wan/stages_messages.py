@@ -4,13 +4,12 @@ Most messages carry a *stamp*: a number, from 1, of what is to be agreed on, whi
 step or a half of one, and how often it was begun again. That is what "step" means in what follows.
 """
 
-from typing import Annotated, Literal
+from typing import Literal
 
 import msgspec
 
+from gridloom.runtime.wan.message_fields import Count, Message
 from gridloom.runtime.wan.messages import MessageError
-
-_Count = Annotated[int, msgspec.Meta(ge=0, le=2**53)]
 
 Dtype = Literal["float32", "bfloat16", "float16"]
 """Number formats, by torch's names, of what passes from one stage to the next."""
@@ -19,11 +18,7 @@ Stamp = tuple[int, int]
 """A step, from 1, and how often it was begun again."""
 
 
-class _Message(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind"):
-    """One message."""
-
-
-class Hello(_Message, frozen=True, kw_only=True, tag="stage"):
+class Hello(Message, frozen=True, kw_only=True, tag="stage"):
     """The first word to a process not met before.
 
     Attributes:
@@ -33,13 +28,13 @@ class Hello(_Message, frozen=True, kw_only=True, tag="stage"):
         ranks: Where the ranks of the sender's site listen, if it is the first of several.
     """
 
-    done: _Count
-    again: _Count
+    done: Count
+    again: Count
     settings: str
     ranks: tuple[tuple[str, int], ...] = ()
 
 
-class Values(_Message, frozen=True, kw_only=True, tag="values"):
+class Values(Message, frozen=True, kw_only=True, tag="values"):
     """Activations on their way to the last stage, or gradients of them on their way back.
 
     Attributes:
@@ -52,13 +47,13 @@ class Values(_Message, frozen=True, kw_only=True, tag="values"):
         batch: Checksum of the whole batch as the sender has read it.
     """
 
-    step: _Count
-    again: _Count
-    micro_batch: _Count
+    step: Count
+    again: Count
+    micro_batch: Count
     is_gradient: bool
-    shape: tuple[_Count, ...]
+    shape: tuple[Count, ...]
     dtype: Dtype
-    batch: _Count
+    batch: Count
 
     @property
     def stamp(self) -> Stamp:
@@ -66,7 +61,7 @@ class Values(_Message, frozen=True, kw_only=True, tag="values"):
         return self.step, self.again
 
 
-class Again(_Message, frozen=True, kw_only=True, tag="again"):
+class Again(Message, frozen=True, kw_only=True, tag="again"):
     """The sender has given the step up, and begins it again.
 
     Attributes:
@@ -74,11 +69,11 @@ class Again(_Message, frozen=True, kw_only=True, tag="again"):
         again: How often it has now been begun again.
     """
 
-    step: _Count
-    again: _Count
+    step: Count
+    again: Count
 
 
-class Ready(_Message, frozen=True, kw_only=True, tag="ready"):
+class Ready(Message, frozen=True, kw_only=True, tag="ready"):
     """The sender and all stages after it have their gradients; from a stage to the one before.
 
     Attributes:
@@ -91,8 +86,8 @@ class Ready(_Message, frozen=True, kw_only=True, tag="ready"):
         period_s: From one micro-batch to the next, on the slowest of them and of these links.
     """
 
-    step: _Count
-    again: _Count
+    step: Count
+    again: Count
     loss: float
     squares: float
     stop: bool
@@ -100,7 +95,7 @@ class Ready(_Message, frozen=True, kw_only=True, tag="ready"):
     period_s: float
 
 
-class Agreed(_Message, frozen=True, kw_only=True, tag="agreed"):
+class Agreed(Message, frozen=True, kw_only=True, tag="agreed"):
     """All stages have their gradients, so that weights may move; from a stage to the next one.
 
     Attributes:
@@ -111,14 +106,14 @@ class Agreed(_Message, frozen=True, kw_only=True, tag="agreed"):
         stop: Some stage was asked to stop.
     """
 
-    step: _Count
-    again: _Count
+    step: Count
+    again: Count
     loss: float
     norm: float
     stop: bool
 
 
-class Fault(_Message, frozen=True, kw_only=True, tag="fault"):
+class Fault(Message, frozen=True, kw_only=True, tag="fault"):
     """The sender gives the training up.
 
     Attributes:

@@ -10,10 +10,8 @@ from typing import Any
 import pytest
 import torch
 from tests.unit.runtime.wan.cut_gradients import CASES, LOST_AFTER, STEPS, batch
-from tests.unit.runtime.wan.test_cut_sites import free_ports
+from tests.unit.runtime.wan.two_sites import free_ports, variables_of
 from torch import nn
-
-from gridloom.wire.launch import Rank
 
 PROGRAM = Path(__file__).with_name("cut_gradients.py")
 WAIT_S = 380
@@ -31,15 +29,8 @@ class Party:
 
     def start(self, number: int, mode: str) -> subprocess.Popen[str]:
         ports = [str(port) for port in self._ports[8::4]]
-        rank = Rank(
-            job_id="job", attempt=1, epoch=1, rank=number, world_size=4, local_rank=number,
-            local_world_size=4, node_rank=0, node_count=1, site="ab"[number // 2],
-            site_ranks=(("a", 2), ("b", 2)), node_addresses=("127.0.0.1",),
-            master_address="127.0.0.1", master_port=self._ports[0], restart_count=0, run_dir="",
-            report_file="", grace_s=5.0, node_ranks=(4,),
-        )  # fmt: skip
         out = self._files.enter_context((self._said / f"{mode}-{number}").open("w"))
-        settings = {**rank.environment(), "OMP_NUM_THREADS": "1"}
+        settings = variables_of(number, self._ports[0])
         return subprocess.Popen(
             ["env", *(f"{name}={value}" for name, value in settings.items()),
              sys.executable, str(PROGRAM), mode, *ports],

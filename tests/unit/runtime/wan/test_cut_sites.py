@@ -2,58 +2,32 @@
 
 import json
 import os
-import socket
 import subprocess
 import sys
-from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 import pytest
-
-from gridloom.wire.launch import Rank
+from tests.unit.runtime.wan.two_sites import free_ports, variables_of
 
 PROGRAM = Path(__file__).with_name("cut_sites.py")
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(180)]
-
-
-def free_ports(count: int) -> list[int]:
-    """Return ports in a row that nobody listens on."""
-    for _ in range(50):
-        with ExitStack() as stack:
-            first = stack.enter_context(socket.create_server(("127.0.0.1", 0)))
-            port = int(first.getsockname()[1])
-            try:
-                for other in range(port + 1, port + count):
-                    stack.enter_context(socket.create_server(("127.0.0.1", other)))
-            except OSError:
-                continue
-            return list(range(port, port + count))
-    raise AssertionError("no ports are free in a row")
 
 
 @pytest.fixture(scope="module")
 def ended() -> list[list[dict[str, Any]]]:
     """What each rank said, a line a plan."""
     ports = free_ports(16)
-    processes = []
-    for number in range(4):
-        rank = Rank(
-            job_id="job", attempt=1, epoch=1, rank=number, world_size=4, local_rank=number,
-            local_world_size=4, node_rank=0, node_count=1, site="ab"[number // 2],
-            site_ranks=(("a", 2), ("b", 2)), node_addresses=("127.0.0.1",),
-            master_address="127.0.0.1", master_port=ports[0], restart_count=0, run_dir="",
-            report_file="", grace_s=5.0, node_ranks=(4,),
-        )  # fmt: skip
-        processes.append(
-            subprocess.Popen(
-                [sys.executable, str(PROGRAM), str(ports[8]), str(ports[12])],
-                env={**os.environ, **rank.environment(), "OMP_NUM_THREADS": "1"},
-                stdout=subprocess.PIPE,
-                stderr=subprocess.PIPE,
-                text=True,
-            )
+    processes = [
+        subprocess.Popen(
+            [sys.executable, str(PROGRAM), str(ports[8]), str(ports[12])],
+            env={**os.environ, **variables_of(number, ports[0])},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
         )
+        for number in range(4)
+    ]
     said = []
     for process in processes:
         out, err = process.communicate(timeout=150)

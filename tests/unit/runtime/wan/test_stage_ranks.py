@@ -8,9 +8,7 @@ from typing import Any
 
 import pytest
 from tests.unit.runtime.wan.stage_sites import adamw, options, run_of, stages_of, trained
-from tests.unit.runtime.wan.test_cut_sites import free_ports
-
-from gridloom.wire.launch import Rank
+from tests.unit.runtime.wan.two_sites import free_ports, variables_of
 
 PROGRAM, ROOT = Path(__file__).with_name("stage_ranks.py"), Path(__file__).parents[4]
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(180)]
@@ -23,14 +21,7 @@ def ended(tmp_path_factory: pytest.TempPathFactory) -> list[list[dict[str, Any]]
     ports = free_ports(4)
     processes = []
     for number in range(4):
-        rank = Rank(
-            job_id="job", attempt=1, epoch=1, rank=number, world_size=4, local_rank=number,
-            local_world_size=4, node_rank=0, node_count=1, site="ab"[number // 2],
-            site_ranks=(("a", 2), ("b", 2)), node_addresses=("127.0.0.1",),
-            master_address="127.0.0.1", master_port=ports[0], restart_count=0, run_dir="",
-            report_file="", grace_s=5.0, node_ranks=(4,),
-        )  # fmt: skip
-        named = rank.environment() | {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)}
+        named = variables_of(number, ports[0]) | {"PYTHONPATH": str(ROOT)}
         variables = [f"{name}={value}" for name, value in named.items()]
         processes.append(
             subprocess.Popen(

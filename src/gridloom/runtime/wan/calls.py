@@ -49,20 +49,28 @@ class Calls:
         """Greet whoever dials, for ever, and hand known sites to their links."""
         loop = asyncio.get_running_loop()
         free = asyncio.Semaphore(_STRANGERS_MAX)
-        greetings: set[asyncio.Task[None]] = set()
+        greetings: dict[asyncio.Task[None], socket.socket] = {}
+
+        def over(greeting: asyncio.Task[None]) -> None:
+            free.release()
+            sock = greetings.pop(greeting)
+            if greeting.cancelled():  # perhaps before it began, and so before it could see to it
+                sock.close()
+
         try:
             while True:
                 await free.acquire()
+                await _readable(listening)
                 try:
-                    sock, _ = await loop.sock_accept(listening)
+                    sock, _ = listening.accept()
                 except OSError:  # the caller is gone again, or no descriptor is free
                     free.release()
                     await asyncio.sleep(_BACKOFF_S_MIN)
                     continue
+                sock.settimeout(0)  # as asyncio wants it: it never waits
                 greeting = loop.create_task(self._receive(sock, links))
-                greetings.add(greeting)
-                greeting.add_done_callback(greetings.discard)
-                greeting.add_done_callback(lambda _: free.release())
+                greetings[greeting] = sock
+                greeting.add_done_callback(over)
         finally:
             for greeting in list(greetings):
                 greeting.cancel()
@@ -105,6 +113,19 @@ class Calls:
                 return
             if _welcomed(links.get(theirs.site), sock, theirs):
                 stack.pop_all()
+
+
+async def _readable(sock: socket.socket) -> None:
+    """Wait for a caller.
+
+    If this is given up nobody is lost, as one may be whom ``loop.sock_accept`` has just accepted.
+    """
+    loop, there = asyncio.get_running_loop(), asyncio.Event()
+    loop.add_reader(sock, there.set)
+    try:
+        await there.wait()
+    finally:
+        loop.remove_reader(sock)
 
 
 def _welcomed(link: Link | None, sock: socket.socket, hello: Hello) -> bool:

@@ -247,11 +247,11 @@ class Transport:
         self._task(self._beat())
         ready.set()
         await self._stop.wait()
-        if self._listening is not None:
-            self._listening.close()
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+        if self._listening is not None:
+            self._listening.close()
         for link in self._links.values():
             link.say_bye()
         if any(link.up for link in self._links.values()):

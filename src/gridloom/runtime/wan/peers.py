@@ -100,8 +100,13 @@ class Peers:
         self._outgoing.complete(payload)
 
     def require_same(self) -> None:
-        """Raise ``InputError`` if a site in contact trains with other settings than this one."""
+        """Raise ``InputError`` if a site in contact trains with other settings than this one.
+
+        The connections are closed then, after what was sent has arrived: the other site is to
+        hear of it, too, and not to wait for this one.
+        """
         if self.rounds.strangers:
+            self._connections.close(_GOODBYE_S)
             names = ", ".join(sorted(self.rounds.strangers))
             raise InputError(
                 [

@@ -26,7 +26,8 @@ def test_full_disk_fails_clearly_and_resume_goes_on(small_disk: Path, tmp_path: 
     stage = Stage(tmp_path / "stage")
     checkpoint = {"interval": 10, "directory": str(small_disk / "checkpoints"), "keep": 1}
     ballast = small_disk / "ballast"
-    document = JOB | {"checkpoint": checkpoint, "steps": 400}
+    one_site = {"resources": {"accelerators": "cpu:2"}}
+    document = JOB | {"checkpoint": checkpoint, "steps": 400} | one_site
     process = stage.start("run", "-y", str(stage.write("job.yaml", document)), "--json")
     assert process.stdout is not None
     events = []
@@ -46,7 +47,8 @@ def test_full_disk_fails_clearly_and_resume_goes_on(small_disk: Path, tmp_path: 
     assert len(facts["attempts"]) == 1
     logs = "".join(entry["line"] for entry in stage.call("logs", facts["job"]))
     assert "Traceback" not in logs
-    left = [path.name for path in (small_disk / "checkpoints").iterdir()]
+    (shelf,) = (small_disk / "checkpoints").iterdir()
+    left = [path.name for path in shelf.iterdir()]
     assert sorted(left) == ["in-use.lock", f"step-{facts['checkpoint_step']:08d}"]
 
     ballast.unlink()

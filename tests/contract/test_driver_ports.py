@@ -26,6 +26,17 @@ def test_a_free_port_is_neither_used_nor_taken(harness: DriverHarness) -> None:
         assert port not in taken
 
 
+def test_ports_in_a_row_are_all_free(harness: DriverHarness) -> None:
+    with listener() as busy:
+        middle = busy.getsockname()[1]
+        driver = harness.driver()
+        port = driver.free_port(HOME, (middle - 3, middle + 40), frozenset({middle + 5}), 4)
+        assert {middle, middle + 5}.isdisjoint(range(port, port + 4))
+        assert middle - 3 <= port <= middle + 37
+        with pytest.raises(SiteError, match=f"every row of 4 ports of {middle}-{middle + 5}"):
+            driver.free_port(HOME, (middle, middle + 5), frozenset({middle + 4}), 4)
+
+
 def test_no_free_port_is_told(harness: DriverHarness) -> None:
     with listener() as busy:
         port = busy.getsockname()[1]

@@ -248,11 +248,17 @@ class FakeDriver:
     def observe(self, tasks: Sequence[TaskRef]) -> list[AnyEvent]:
         return [fact for task in tasks for fact in self._seen(task)]
 
-    def free_port(self, address: str, ports: tuple[int, int], taken: frozenset[int]) -> int:
+    def free_port(
+        self, address: str, ports: tuple[int, int], taken: frozenset[int], count: int = 1
+    ) -> int:
         self._wire.step()
         if not self._world.ports_free:
             raise SiteError(f"every port at {address} is in use")
-        return next(port for port in range(ports[0], ports[1] + 1) if port not in taken)
+        return next(
+            port
+            for port in range(ports[0], ports[1] + 2 - count)
+            if taken.isdisjoint(range(port, port + count))
+        )
 
     def _seen(self, ref: TaskRef) -> Iterator[AnyEvent]:
         world, task = self._world, self._world.tasks.get(ref)

@@ -28,6 +28,14 @@ def assert_journal_replays(home: Path) -> None:
     laws.check(machine.state)
 
 
+def damaged(shelf: Path) -> tuple[Path, Path]:
+    """Cut the newest checkpoint of a site short; return it and the one before."""
+    newest, older = sorted(shelf.glob("step-*"), reverse=True)
+    shard = newest / "__0_0.distcp"
+    shard.write_bytes(shard.read_bytes()[:-1])
+    return newest, older
+
+
 @pytest.fixture(scope="module")
 def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> dict[int, float]:
     stage = Stage(tmp_path_factory.mktemp("undisturbed") / "stage")
@@ -99,14 +107,14 @@ def test_damaged_checkpoint_is_told_and_passed_over(
     job = read_until(process, lambda e: e["event"] == "step" and e["step"] >= 100)["job"]
     process.send_signal(signal.SIGINT)
     process.communicate(timeout=100)
-    newest, older = sorted((stage.run_dir(job) / "checkpoints").glob("step-*"), reverse=True)
-    shard = newest / "shard-00001.safetensors"
-    shard.write_bytes(shard.read_bytes()[:-1])
+    # at both sites: else the one would take over what the other has
+    shelves = [stage.run_dir(job) / "checkpoints" / site for site in ("north", "south")]
+    (newest, older), _ = [damaged(shelf) for shelf in shelves]
 
     events = stage.call("resume", job)
     notes = [event["message"] for event in events if event["event"] == "note"]
     assert len(notes) == 2
-    assert f"{newest.name}: shard-00001.safetensors has" in notes[0]
+    assert f"{newest.name}: __0_0.distcp has" in notes[0]
     assert "although a checkpoint of step" in notes[1]
     # On a machine whose disk stalls, a lease may lapse and yet another attempt be needed
     resumed = next(attempt for attempt in events[-1]["attempts"] if attempt["notes"])

@@ -40,7 +40,10 @@ def test_run_directory_holds_everything(stage: Stage) -> None:
     assert json.loads((run_dir / "summary.json").read_text())["steps"] == 5
     assert "<svg" in (run_dir / "report.html").read_text()
     assert [json.loads(line) for line in (run_dir / "journal.jsonl").read_text().splitlines()]
-    assert json.loads((run_dir / "checkpoints/step-00000005/manifest.json").read_text())
+    assert [
+        json.loads((run_dir / f"checkpoints/{site}/step-00000005/manifest.json").read_text())
+        for site in ("north", "south")
+    ]
 
 
 def test_torchrun_script_runs_unmodified(stage: Stage) -> None:

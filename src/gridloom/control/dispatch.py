@@ -17,6 +17,7 @@ from gridloom.model.reason import Reason, Why
 from gridloom.ports.driver import Driver
 from gridloom.ports.journal import Journal
 from gridloom.wire.agent import TaskRef
+from gridloom.wire.launch import ports_of
 
 _CLOSES_MAX = 16
 """Jobs closed at once: each waits for the disk, and meanwhile nobody's lease is renewed."""
@@ -150,20 +151,23 @@ class Dispatch:
         assert state.inventory is not None
         ports = state.inventory.site(first.site).ports
         driver = self._drivers[self._kind(state, first.site)]
-        port = driver.free_port(first.address, ports, self._ports_in_use(state))
+        count = ports_of(len(start.placement.site_ranks()))
+        port = driver.free_port(first.address, ports, self._ports_in_use(state), count)
         path.parent.mkdir(parents=True, exist_ok=True)
         replace_file(path, encode(port))
         return port
 
     def _ports_in_use(self, state: State) -> frozenset[int]:
-        """Ports given to live attempts: their rank 0 may not listen yet."""
-        ports = set()
+        """Ports given to live attempts: their ranks may not listen yet."""
+        ports: set[int] = set()
         for job in state.jobs.values():
             if job.attempt is not None:
                 number = str(job.attempt.number)
                 path = self._runs / job.job_id / "attempts" / number / _RENDEZVOUS_FILE
                 if path.exists():
-                    ports.add(decode(path.read_bytes(), int))
+                    port = decode(path.read_bytes(), int)
+                    sites = len(job.attempt.placement.site_ranks())
+                    ports.update(range(port, port + ports_of(sites)))
         return frozenset(ports)
 
     def _driver(self, state: State, ref: TaskRef) -> Driver:

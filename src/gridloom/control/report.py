@@ -138,9 +138,13 @@ def _traffic_rows(traffic: Mapping[str, Any] | None) -> list[tuple[str, str]]:
         ("bytes within sites", "within_sites"),
         ("bytes between sites", "between_sites"),
     ):
-        measured = traffic[key]["measured"]
-        text = f"{format_bytes(traffic[key]['predicted'])} predicted"
-        rows.append((label, f"{format_bytes(measured)} measured, {text}" if measured else text))
+        counts = [(traffic[key][how], how) for how in ("measured", "predicted")]
+        parts = [
+            f"{format_bytes(count)} {how}"
+            for count, how in counts
+            if count or (how == "predicted" and count is not None)
+        ]
+        rows += [(label, ", ".join(parts))] if parts else []
     return rows
 
 

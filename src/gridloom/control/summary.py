@@ -5,6 +5,7 @@ from typing import Any
 
 from gridloom.model.inventory import Inventory
 from gridloom.model.life import Attempt, Job
+from gridloom.model.parallel import SiteSync
 from gridloom.model.reason import Reason
 from gridloom.planner.collective import bucket_bytes, bytes_per_step
 from gridloom.planner.shape import parameter_count
@@ -117,21 +118,29 @@ def _sites(job: Job) -> dict[str, Any]:
 
 
 def _bytes(job: Job, metrics: Sequence[Metric], result: Mapping[str, Any]) -> dict[str, Any] | None:
-    """Predicted from the shape alone for the steps that were run; measured where it was."""
+    """What the training program says at its end; before, predicted from the shape alone.
+
+    Where gradients are not exchanged whole at every step, only the program can foresee them.
+    """
     if job.spec.recipe is None or not job.attempts or not metrics:
         return None
     weights = parameter_count(job.spec.recipe.shape)
     site_ranks = [count for _, count in job.attempts[-1].placement.site_ranks()]
     step = bytes_per_step(bucket_bytes(weights, len(site_ranks)), site_ranks)
-    measured = _object(result.get("bytes"))
-    steps = measured.get("steps", len(metrics))
-    predicted = {"within_sites": step.within_sites, "between_sites": step.between_sites}
+    told = _object(result.get("bytes"))
+    steps = told.get("steps", len(metrics))
+    predicted: dict[str, int | None] = {"within_sites": None, "between_sites": None}
+    if job.attempts[-1].placement.option.plan.site_sync == SiteSync():
+        predicted = {
+            "within_sites": step.within_sites * steps,
+            "between_sites": step.between_sites * steps,
+        }
     return {
         "steps": steps,
         **{
             where: {
-                "predicted": count * steps,
-                "measured": _object(measured.get(where)).get("measured"),
+                "predicted": _object(told.get(where)).get("predicted", count),
+                "measured": _object(told.get(where)).get("measured"),
             }
             for where, count in predicted.items()
         },

@@ -2,7 +2,7 @@
 
 import msgspec
 
-from gridloom.model.parallel import SiteSync
+from gridloom.model.parallel import ParallelPlan, SiteSync
 from gridloom.model.transformer import Experts
 
 PYTHON_STDLIB = "python-stdlib"
@@ -67,7 +67,8 @@ class Training(msgspec.Struct, frozen=True, kw_only=True):
         beta1: AdamW's first moment.
         beta2: AdamW's second moment.
         clip_norm: Global norm to which gradients are clipped; 0 means no clipping.
-        precision: ``fp32`` or ``bf16`` (fp32 weights and gradients, bf16 matrix products).
+        precision: ``fp32``; or ``bf16`` or ``fp16`` for the matrix products, with fp32 weights and
+            gradients, and a dynamic scale of the loss for ``fp16``.
         seed: Of the weights and of the data order.
     """
 
@@ -90,7 +91,8 @@ class CheckpointPolicy(msgspec.Struct, frozen=True, kw_only=True):
     """Where and how often state is saved.
 
     Attributes:
-        directory: Absolute path that every rank can write.
+        directory: Absolute path that every rank can write; each site has a directory of its own in
+            it, with its name, for sites need not share a file system.
         interval_steps: Training steps between two checkpoints.
         keep: How many of the newest are kept.
     """
@@ -111,6 +113,8 @@ class GptRecipe(msgspec.Struct, frozen=True, kw_only=True):
         training: How.
         checkpoint: Where and how often its state is saved.
         sync: How its copies at different sites stay one model.
+        plan: How a site cuts the model over its ranks. Its ``data`` follows from the ranks that
+            each site has, its precision and its micro-batch are those of ``training``.
     """
 
     shape: GptShape
@@ -118,3 +122,4 @@ class GptRecipe(msgspec.Struct, frozen=True, kw_only=True):
     training: Training
     checkpoint: CheckpointPolicy
     sync: SiteSync = SiteSync()
+    plan: ParallelPlan = ParallelPlan()

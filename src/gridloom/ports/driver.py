@@ -38,8 +38,16 @@ class Driver(Protocol):
         """
         ...
 
-    def free_port(self, address: str, ports: tuple[int, int], taken: frozenset[int]) -> int:
+    def free_port(
+        self, address: str, ports: tuple[int, int], taken: frozenset[int], count: int = 1
+    ) -> int:
         """Return a port of the range ``ports`` on which a process at ``address`` can listen.
+
+        Args:
+            address: Of a node.
+            ports: First and last one.
+            taken: Ports that are given to somebody.
+            count: So many in a row, from the one that is returned on, must be free.
 
         Raises:
             SiteError: All of them are taken.

@@ -15,12 +15,12 @@ from gridloom.runtime.compress import NotFiniteError
 from gridloom.runtime.wan.averaged import Encoder, LocalGradients, Trained
 from gridloom.runtime.wan.backward import Backward, InOrder
 from gridloom.runtime.wan.buckets import Buckets, gradient_of
-from gridloom.runtime.wan.gradient_sync import GradientSync
+from gridloom.runtime.wan.gradient_sync import GradientSync, Riders
 from gridloom.runtime.wan.methods import encoder
 from gridloom.runtime.wan.peers import Peers
 from gridloom.runtime.wan.site_gradients import SiteGradients
 from gridloom.runtime.wan.site_ranks import SiteRanks
-from gridloom.runtime.wan.state import OptimizerState
+from gridloom.runtime.wan.state import InnerState
 
 if TYPE_CHECKING:  # a site of one rank does without it
     from gridloom.runtime.inside.axes import Axes
@@ -55,7 +55,7 @@ class Averaging:
         model: Owned,
         how: SiteSync,
         bucket_bytes: int,
-        optimizer: torch.optim.Optimizer,
+        inner: InnerState,
         update: Callable[[], None],
     ) -> None:
         """Lay out what is exchanged.
@@ -64,7 +64,7 @@ class Averaging:
             model: What is trained.
             how: The method.
             bucket_bytes: Of gradients that are sent together; 0 for all.
-            optimizer: Over the parameters.
+            inner: What a newcomer is given beside the weights.
             update: Changes the weights by gradients that are the same in all copies.
 
         Raises:
@@ -76,9 +76,10 @@ class Averaging:
         self._buckets = Buckets(model.parameters, model.owned, bucket_bytes)
         if model.cut is not None:
             self._fit()
-        self._own = LocalGradients(self._trained(optimizer), self._encoders())
+        self._own = LocalGradients(self._trained(inner), self._encoders())
         if model.cut is not None:
-            self.ranks = SiteGradients(self._own, model.cut.spread)
+            alike = not model.cut.axes.is_spread
+            self.ranks = SiteGradients(self._own, model.cut.spread, alike=alike)
         self._averaged = self.ranks or self._own
         self._gathered, self._is_active = 0, False
         self._order = InOrder(self._buckets.parameters, self._send_ahead)
@@ -87,9 +88,9 @@ class Averaging:
         if len(self._buckets) > 1:
             self._listen()
 
-    def speak(self, peers: Peers) -> GradientSync:
+    def speak(self, peers: Peers, riders: Riders | None = None) -> GradientSync:
         """Exchange with other sites; the first rank."""
-        self.sync = GradientSync(self._averaged, peers)
+        self.sync = GradientSync(self._averaged, peers, riders)
         return self.sync
 
     def end_batch(self, gathered: int) -> None:
@@ -97,11 +98,15 @@ class Averaging:
         self._gathered = gathered
         self._order.restart(self._absent)
 
-    def step(self, tokens: float) -> None:
+    def step(self, tokens: float, numbers: tuple[float, ...] = ()) -> tuple[float, ...]:
         """Make the update of all sites, with the gradients of all batches; all ranks call it.
 
         Args:
             tokens: Of the whole site, behind its gradients.
+            numbers: Of the whole site, that ride with them.
+
+        Returns:
+            The numbers, summed over the sites in the update.
 
         Raises:
             NotFiniteError: They are not finite, on some rank; raised on every rank.
@@ -111,7 +116,8 @@ class Averaging:
         try:
             try:
                 if self.sync is not None:
-                    self.sync.exchange(tokens)
+                    self.sync.exchange(tokens, numbers)
+                    numbers = self.sync.sums
             finally:
                 self.let_go_on()
         finally:
@@ -119,6 +125,7 @@ class Averaging:
             if self._backward is not None:
                 self._absent = self._backward.end_step()
             self._is_active = True
+        return numbers if self.ranks is None else self.ranks.of_first(numbers)
 
     def let_go_on(self) -> None:
         """Let the other ranks carry out what the first has decided, and all go on with it."""
@@ -142,8 +149,8 @@ class Averaging:
         """Go on from there."""
         self._averaged.load_state_dict(state)
 
-    def _trained(self, optimizer: torch.optim.Optimizer) -> Trained:
-        buckets, inner = self._buckets, OptimizerState(optimizer)
+    def _trained(self, inner: InnerState) -> Trained:
+        buckets = self._buckets
         return Trained(buckets.weights, buckets.gradients, inner, self._update_all)
 
     def _encoders(self) -> list[Callable[[], Encoder]]:

@@ -5,6 +5,7 @@ import os
 import signal
 import sys
 import traceback
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -16,27 +17,31 @@ from gridloom.base.errors import InputError
 from gridloom.base.system import SystemClock
 from gridloom.model.recipe import GptRecipe
 from gridloom.runtime.failure import PeerLostError, RuntimeFailureError, StorageError
-from gridloom.runtime.mesh import Mesh
+from gridloom.runtime.place import Place, interface_of, place_in
 from gridloom.runtime.records import RECIPE_FILE, append_line
-from gridloom.runtime.run import StopWish
+from gridloom.runtime.run import Run, StopWish
 from gridloom.runtime.train import Trainer
 from gridloom.wire.launch import EXIT_CONFIG, EXIT_IO, EXIT_PEER_LOST, Failure, Rank
 
 EXIT_FAILED = 1
 
 
-def main() -> int:
-    """Run one rank; return its exit code."""
+def main(environment: Mapping[str, str] = os.environ) -> int:
+    """Run one rank; return its exit code.
+
+    Args:
+        environment: Has the variables of the launch contract.
+    """
     stop = StopWish()
     stop.listen()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal's Ctrl-C is for the agent
     try:
-        rank = Rank.from_environment(os.environ)
+        rank = Rank.from_environment(environment)
     except InputError as error:
         sys.stderr.write(f"{error}\n")
         return EXIT_CONFIG
     try:
-        return _run(rank, stop)
+        return _run(rank, place_in(environment), stop)
     except PeerLostError as error:
         sys.stderr.write(f"rank {rank.rank}: {error}\n")
         return EXIT_PEER_LOST
@@ -55,21 +60,19 @@ def main() -> int:
         return _fail(rank, EXIT_FAILED, f"{type(error).__name__}: {error}", "see the rank's log")
 
 
-def _run(rank: Rank, stop: StopWish) -> int:
+def _run(rank: Rank, place: Place, stop: StopWish) -> int:
     if "OMP_NUM_THREADS" not in os.environ:
         torch.set_num_threads(1)
     os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # or cuBLAS is not deterministic
     torch.use_deterministic_algorithms(mode=True)
-    device = torch.device("cpu")
-    if torch.cuda.is_available():
-        device = torch.device("cuda", rank.local_rank)
-        torch.cuda.set_device(device)
+    if interface := interface_of(place.address):  # gloo would take what the host name leads to
+        os.environ.setdefault("GLOO_SOCKET_IFNAME", interface)
     recipe = _read_recipe(Path(rank.run_dir) / RECIPE_FILE)
-    mesh = Mesh(rank, device)
+    run = Run(place, SystemClock(), stop)
     try:
-        return Trainer(rank, recipe, mesh, SystemClock(), stop).run()
+        return Trainer(run, recipe, rank.attempt).run()
     finally:
-        mesh.close()
+        run.close()
 
 
 def _read_recipe(path: Path) -> GptRecipe:

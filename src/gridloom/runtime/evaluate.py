@@ -16,6 +16,7 @@ from torch import Tensor
 
 from gridloom.runtime.corpus import DOCUMENT, token_stream
 from gridloom.runtime.gpt import IGNORED, Gpt
+from gridloom.runtime.inside.site_model import SiteModel
 
 _BATCH = 32  # windows a forward pass: as fast as more, and the logits stay small
 
@@ -68,6 +69,30 @@ def nats(model: Gpt, windows: Windows, share: slice, stopped: Callable[[], bool]
     return total
 
 
+def site_nats(model: SiteModel, windows: Windows, batch: int, stopped: Callable[[], bool]) -> float:
+    """Return the cross-entropy of windows, summed over the ranks of a site; all must call it.
+
+    Args:
+        model: The site's.
+        windows: The same on all ranks; each copy of the model takes a share of them.
+        batch: Windows that a copy takes at a time; 0 for as many as are good.
+        stopped: Says whether to stop early; the same on all ranks.
+    """
+    copies, number = model.axes.data_ranks, model.axes.data_rank
+    count = len(windows.inputs)
+    batch = batch or min(_BATCH, -(-count // copies))
+    total = 0.0
+    # ranks that share weights must all take as many batches of one size
+    for start in range(0, count, batch * copies):
+        if stopped():
+            break
+        own = slice(start + number * batch, start + (number + 1) * batch)
+        inputs = _filled_up(windows.inputs[own], batch, DOCUMENT)
+        targets = _filled_up(windows.targets[own], batch, IGNORED)
+        total += float(model.sum_totals(model.evaluate(inputs, targets)).loss_sum)
+    return total
+
+
 def bits_per_byte(total_nats: float, held_out: Sequence[bytes]) -> float | None:
     """Return bits a byte, or ``None`` when nothing was held out."""
     count = sum(map(len, held_out))
@@ -87,6 +112,12 @@ def bigram_bits_per_byte(train: Sequence[bytes], held_out: Sequence[bytes]) -> f
     bits = -np.log2(counts / counts.sum(axis=1, keepdims=True))
     before, after = _pairs(held_out)
     return float(bits[before, after].sum()) / len(after)
+
+
+def _filled_up(rows: Tensor, count: int, value: int) -> Tensor:
+    """Return ``[rows, length]`` with rows of one value added, up to so many."""
+    missing = rows.new_full((count - len(rows), rows.shape[1]), value)
+    return torch.cat([rows, missing])
 
 
 def _pairs(documents: Sequence[bytes]) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:

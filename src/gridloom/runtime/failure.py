@@ -10,6 +10,8 @@ GridloomError
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+import torch.distributed as dist
+
 from gridloom.base.errors import WorkFailedError
 
 
@@ -36,6 +38,14 @@ class StorageError(RuntimeFailureError):
 
 class PoisonedError(RuntimeFailureError):
     """The loss is not a finite number, on every rank alike."""
+
+
+def is_of_lost_peer(error: RuntimeError) -> bool:
+    """Return whether a communication library says with an error that a peer is gone.
+
+    For where other things may go wrong as well. Gloo names its own file in what it raises.
+    """
+    return isinstance(error, dist.DistError) or "gloo" in str(error)
 
 
 @contextmanager

@@ -10,7 +10,7 @@ import math
 import weakref
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -59,20 +59,36 @@ _MOST_TOLD = 3
 
 
 @dataclass(frozen=True)
+class About:
+    """What a training says of itself in its checkpoints, and whether it goes on from one.
+
+    Attributes:
+        text: What it says.
+        check: Is called with what a checkpoint says, and its path, before anything of it is read;
+            raises ``InputError`` unless this training can go on from it.
+    """
+
+    text: str = ""
+    check: Callable[[str, Path], None] = lambda said, path: None
+
+
+@dataclass(frozen=True)
 class KeepPolicy:
-    """When checkpoints are made, and how many stay.
+    """When checkpoints are made, how many stay, and what is said in them.
 
     Attributes:
         every: Training steps from one to the next; 0 for never by themselves.
         keep: How many of the newest stay.
         asynchronous: Training goes on while they are written, from a copy in the CPU's memory.
         writer: Makes what writes tensors into a directory.
+        about: What the training says of itself.
     """
 
     every: int = 0
     keep: int = 2
     asynchronous: bool = False
     writer: Callable[[Path], StorageWriter] = FileSystemWriter
+    about: About = field(default_factory=About)
 
     def check(self) -> None:
         """Raise ``InputError`` unless it can be."""
@@ -93,11 +109,13 @@ class PartsManifest(Contents, frozen=True, kw_only=True):
         site: Which site wrote it.
         ranks: Of the site, when it was written.
         parts: Their names.
+        about: What the training says of itself.
     """
 
     site: str
     ranks: int
     parts: tuple[str, ...]
+    about: str = ""
 
 
 @dataclass(frozen=True)
@@ -160,10 +178,24 @@ class Keeper:
         return self._policy.every > 0 and step % self._policy.every == 0
 
     def load(self) -> int:
-        """Go on from the newest checkpoint that is whole.
+        """Go on from the newest checkpoint that is whole, and tell that training begins.
 
         Returns:
             Its training step; 0 if there is none.
+
+        Raises:
+            InputError: As ``restore``.
+            StorageError: As ``restore``.
+        """
+        step, notes = self.restore()
+        self._run.tell(Ready(resumed_step=step, notes=notes))
+        return step
+
+    def restore(self) -> tuple[int, tuple[str, ...]]:
+        """Go on from the newest checkpoint that is whole.
+
+        Returns:
+            Its training step, 0 if there is none; and what a person should know of it.
 
         Raises:
             InputError: It is of other parts, or there are checkpoints and none is whole.
@@ -180,8 +212,7 @@ class Keeper:
         else:
             step = found.manifest.step
             notes += self._restore(found.path, found.manifest)
-        self._run.tell(Ready(resumed_step=step, notes=tuple(notes)))
-        return step
+        return step, tuple(notes)
 
     def save(self, step: int) -> None:
         """Keep all parts as they are after training step ``step``, from 1.
@@ -313,12 +344,14 @@ class Keeper:
             site=place.site,
             ranks=place.size,
             parts=tuple(sorted(self._parts)),
+            about=self._policy.about.text,
             files=files,
         )
         self._shelf.place(temporary, manifest)
 
     def _restore(self, path: Path, manifest: PartsManifest) -> list[str]:
         """Give every part its state; return what a person should know of it."""
+        self._policy.about.check(manifest.about, path)
         missing = [name for name in self._parts if name not in manifest.parts]
         if missing:
             text = f"the checkpoint {path} has no {', '.join(missing)}"

@@ -4,10 +4,13 @@ A site is a world of its own; its first rank speaks to the first ranks of the ot
 from the launch contract, from torchrun's variables, or from nothing at all.
 """
 
+import socket
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from gridloom.base.errors import InputError, Problem
+import psutil
+
+from gridloom.base.errors import InputError
 from gridloom.model.parallel import SiteSync
 from gridloom.wire.launch import Rank
 
@@ -40,6 +43,7 @@ class Place:
         report_file: Where report lines go; empty for nowhere.
         run_dir: The job's run directory; empty outside of gridloom.
         sync: How the sites stay one model, as the job says.
+        sizes: Ranks of each site, in the order of the sites; empty if all have as many.
     """
 
     job_id: str
@@ -54,11 +58,27 @@ class Place:
     report_file: str = ""
     run_dir: str = ""
     sync: SiteSync = field(default_factory=SiteSync)
+    sizes: tuple[int, ...] = ()
 
     @property
     def number(self) -> int:
         """Number of this rank's site, from 0."""
         return self.sites.index(self.site)
+
+    @property
+    def site_sizes(self) -> tuple[int, ...]:
+        """Ranks of every site, in the order of the sites."""
+        return self.sizes or (self.size,) * len(self.sites)
+
+    @property
+    def ranks_by_site(self) -> dict[str, int]:
+        """Ranks of every site, by its name."""
+        return dict(zip(self.sites, self.site_sizes, strict=True))
+
+    @property
+    def first(self) -> int:
+        """Number, among the ranks of all sites, of the first one of this site."""
+        return sum(self.site_sizes[: self.number])
 
     @property
     def is_first(self) -> bool:
@@ -108,25 +128,33 @@ def place_in(environment: Mapping[str, str]) -> Place:
     )
 
 
+def interface_of(address: str) -> str:
+    """Return which network interface of this machine has an address; empty if none has."""
+    try:
+        found = socket.gethostbyname(address)
+    except (OSError, UnicodeError):
+        return ""
+    for name, addresses in psutil.net_if_addrs().items():
+        if any(one.address == found for one in addresses):
+            return name
+    return ""
+
+
 def _contracted(rank: Rank) -> Place:
     sites = tuple(name for name, _ in rank.site_ranks)
-    sizes = dict(rank.site_ranks)
     firsts: dict[str, int] = {}
     start = 0
     for name, count in rank.site_ranks:
         firsts[name] = start
         start += count
-    number = rank.rank - firsts[rank.site]
-    if len(set(sizes.values())) > 1:
-        _refuse_uneven(sizes)
     nodes = _node_of_each_rank(rank)
     hosts = {name: rank.node_addresses[nodes[first]] for name, first in firsts.items()}
     return Place(
         job_id=rank.job_id,
         site=rank.site,
         sites=sites,
-        rank=number,
-        size=sizes[rank.site],
+        rank=rank.rank - firsts[rank.site],
+        size=dict(rank.site_ranks)[rank.site],
         local_rank=rank.local_rank,
         address=rank.node_addresses[rank.node_rank],
         # a port for the store of each site, and one for its speaker: several may share a node
@@ -138,17 +166,8 @@ def _contracted(rank: Rank) -> Place:
         report_file=rank.report_file,
         run_dir=rank.run_dir,
         sync=rank.sync,
+        sizes=tuple(count for _, count in rank.site_ranks),
     )
-
-
-def _refuse_uneven(sizes: Mapping[str, int]) -> None:
-    told = ", ".join(f"{name} {count}" for name, count in sizes.items())
-    problem = Problem(
-        f"the sites have different numbers of ranks: {told}",
-        remedy="give every site as many; ranks with the same number at each exchange their part",
-        field="resources.accelerators",
-    )
-    raise InputError([problem])
 
 
 def _node_of_each_rank(rank: Rank) -> list[int]:

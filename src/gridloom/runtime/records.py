@@ -13,6 +13,8 @@ from gridloom.base.codec import decode, encode, pretty
 from gridloom.wire.launch import AnyLine
 
 METRICS_FILE = "metrics.jsonl"
+SITE_METRICS_FILE = "metrics-{site}.jsonl"
+"""Of the other sites than the first, where each has a model of its own between rounds."""
 RESULT_FILE = "result.json"
 RECIPE_FILE = "recipe.json"
 
@@ -42,36 +44,63 @@ class SiteMetrics(msgspec.Struct, frozen=True, kw_only=True):
     checkpoint_s: float
 
 
+class RoundMetrics(msgspec.Struct, frozen=True, kw_only=True):
+    """One outer round, as the result was taken in at a site.
+
+    Attributes:
+        round: Its number, from 1.
+        fragment: Which part of the parameters.
+        sites: Whose offers were averaged.
+        norm: Of the averaged pseudo-gradient.
+        cosine: Between the pseudo-gradients of two sites; ``None`` if they did not come apart.
+        stale_steps: Training steps from this site's offer to the result taken in.
+        epsilon: What this site's updates had told about it by then; ``None`` where it is not
+            counted.
+    """
+
+    round: int
+    fragment: int
+    sites: tuple[str, ...]
+    norm: float
+    cosine: float | None
+    stale_steps: int
+    epsilon: float | None = None
+
+
 class StepMetrics(msgspec.Struct, frozen=True, kw_only=True):
-    """One training step, seen by rank 0.
+    """One training step, seen by the first rank of a site.
+
+    Where sites exchange gradients, ``loss``, ``tokens`` and bytes are those of all sites whose
+    gradients are in the update; otherwise, and in steps without an update, of this site alone.
 
     Attributes:
         attempt: The attempt that ran the step.
         step: Its number, from 1.
-        loss: Mean over all ranks' tokens, nats a token.
+        loss: Mean over tokens, nats a token.
         learning_rate: Used in this step.
-        grad_norm: Global norm before clipping.
-        tokens: Tokens of this step over all ranks.
+        grad_norm: Global norm before clipping; ``None`` in steps without an update.
+        tokens: Tokens of this step.
         tokens_per_s: ``tokens / step_s``.
         step_s: The step without its checkpoint.
         compute_s: Forward and backward passes.
         within_site_s: Exchange inside the site, waiting for slower ranks included.
         between_site_s: Exchange between the sites, waiting for slower sites included.
         data_s: Fetching the samples.
-        within_sites_bytes: Bytes sent inside all sites since the same count of the row before, as
+        within_sites_bytes: Bytes sent inside sites since the same count of the row before, as
             measured; ``None`` where the system does not count. The last step's exchange is in
             the result only.
         between_sites_bytes: The same between sites.
-        sites: Every site by name.
+        sites: By name, the sites whose numbers are known.
         now_s: When the step ended, seconds since the Unix epoch.
         checkpoint_s: The checkpoint after this step; 0 without one.
+        rounds: Outer rounds whose result was taken in after this step.
     """
 
     attempt: int
     step: int
     loss: float
     learning_rate: float
-    grad_norm: float
+    grad_norm: float | None
     tokens: int
     tokens_per_s: float
     step_s: float
@@ -84,22 +113,24 @@ class StepMetrics(msgspec.Struct, frozen=True, kw_only=True):
     sites: dict[str, SiteMetrics]
     now_s: float
     checkpoint_s: float = 0.0
+    rounds: tuple[RoundMetrics, ...] = ()
 
 
 class ByteCount(msgspec.Struct, frozen=True, kw_only=True):
     """Bytes sent in the training steps of one attempt, all ranks together.
 
     Attributes:
-        predicted: By ``planner.collective.bytes_per_step``.
-        measured: By the kernel's counters; ``None`` where there are none.
+        predicted: From the shape, the cut and the sync alone; ``None`` where nothing is foreseen.
+        measured: By the counters of the kernel and of the connections; ``None`` where there are
+            none.
     """
 
-    predicted: int
+    predicted: int | None
     measured: int | None
 
 
 class ResultBytes(msgspec.Struct, frozen=True, kw_only=True):
-    """Traffic of the exchange of gradients.
+    """Traffic of the training steps.
 
     Attributes:
         steps: Training steps that the counts are for: the last attempt's.

@@ -76,6 +76,10 @@ class Run:
         if place.size > 1 and not dist.is_initialized():
             self._join_site()
 
+    def is_asked_to_stop(self) -> bool:
+        """Return whether this very process was asked to stop."""
+        return self._stop()
+
     def should_stop(self) -> bool:
         """Return whether any rank of the site was asked to stop; all ranks get the same answer.
 

@@ -1,23 +1,26 @@
-"""One training step of one rank: samples, passes, one exchange, one update."""
+"""One training step of one rank: samples, passes, sums inside the site, exchange, update."""
 
 import math
 from dataclasses import dataclass
 
 import torch
+import torch.distributed as dist
 
-from gridloom.base.clock import Clock
-from gridloom.model.recipe import Training
-from gridloom.runtime.collective import Exchange
-from gridloom.runtime.corpus import Sampler, share_of
-from gridloom.runtime.failure import PoisonedError
-from gridloom.runtime.flat import FlatModel
-from gridloom.runtime.gpt import Gpt
-from gridloom.runtime.mesh import Mesh
-from gridloom.runtime.records import SiteMetrics, StepMetrics
+from gridloom.model.recipe import GptRecipe
+from gridloom.runtime import riders
+from gridloom.runtime.accelerator import synchronize
+from gridloom.runtime.compress import NotFiniteError
+from gridloom.runtime.corpus import Sampler
+from gridloom.runtime.failure import PoisonedError, peers_guarded
+from gridloom.runtime.inside.site_model import SiteModel
+from gridloom.runtime.records import RoundMetrics, SiteMetrics, StepMetrics
+from gridloom.runtime.riders import RankSeconds, Totals
+from gridloom.runtime.run import Run
 from gridloom.runtime.schedule import learning_rate
-from gridloom.runtime.tail import RankSeconds, Totals, read_tail, whole_or_none, write_tail
+from gridloom.runtime.shares import Shares
 from gridloom.runtime.traffic import Meter
-from gridloom.wire.launch import Rank
+from gridloom.runtime.updates import Sync
+from gridloom.runtime.wan.outer_sync import OuterRound
 
 
 @dataclass(frozen=True)
@@ -25,134 +28,237 @@ class Parts:
     """What a step works with.
 
     Attributes:
-        mesh: The groups of ranks.
-        clock: The time.
-        model: The model.
-        flat: The model's state, laid out flat.
+        run: This process's part of the training.
+        model: The site's.
+        optimizer: Of the model.
+        sync: Makes the updates.
         sampler: The data.
+        shares: Who takes which samples.
     """
 
-    mesh: Mesh
-    clock: Clock
-    model: Gpt
-    flat: FlatModel
+    run: Run
+    model: SiteModel
+    optimizer: torch.optim.Optimizer
+    sync: Sync
     sampler: Sampler
+    shares: Shares
 
 
 class Stepper:
     """Does training steps, and remembers of the last one what the next one passes on.
 
     Attributes:
-        within: Bytes sent inside the site.
-        between: Bytes sent between sites.
         seconds: Where this rank's time went, for the next exchange to carry.
     """
 
-    def __init__(self, rank: Rank, training: Training, parts: Parts) -> None:
-        self._rank, self._training, self._parts = rank, training, parts
-        self._exchange = Exchange(parts.mesh, parts.clock)
-        self._share = share_of(rank.rank, rank.world_size, training.global_batch)
-        self.within = Meter(parts.mesh.within_sockets)
-        self.between = Meter(parts.mesh.between_sockets)
-        self.seconds = RankSeconds()
+    def __init__(self, recipe: GptRecipe, attempt: int, parts: Parts, within: Meter) -> None:
+        """Begin.
 
-    def run(self, step: int, *, stop_wished: bool) -> tuple[StepMetrics, bool]:
-        """Do ``step``; return its metrics, and whether any rank was asked to stop.
+        Args:
+            recipe: What is trained.
+            attempt: Which try of the job this is.
+            parts: What with.
+            within: Counts bytes sent inside the site by this rank.
+        """
+        self._recipe, self._attempt, self._parts = recipe, attempt, parts
+        self.seconds = RankSeconds()
+        self._within, self._within_bytes = within, 0.0
+        self._sent_bytes = 0
+        self._stride = recipe.sync.every if recipe.sync.kind == "accumulated" else 1
+        self._update_s = self._update_began_s = 0.0
+        parts.optimizer.register_step_pre_hook(self._before_update)
+        parts.optimizer.register_step_post_hook(self._after_update)
+
+    def all_within_bytes(self) -> int | None:
+        """Return the bytes sent inside sites in all steps; ``None`` where not measured.
+
+        Those of other sites are known up to the last exchange of gradients. All ranks of the site
+        must call it.
+        """
+        total = self._within_bytes + self._sum(self._within.lap())
+        is_known = math.isfinite(total) and (
+            self._recipe.sync.kind != "outer" or len(self._parts.run.place.sites) == 1
+        )
+        return round(total) if is_known else None
+
+    def run(self, step: int, together: range) -> tuple[StepMetrics, bool]:
+        """Do ``step``; return its metrics, and whether any rank they are of was asked to stop.
+
+        Args:
+            step: From 1.
+            together: Steps whose gradients go into one update, which follows the last of them.
 
         Raises:
             PeerLostError: Another rank went away.
             PoisonedError: The loss or the gradients are not finite.
         """
-        flat, clock = self._parts.flat, self._parts.clock
-        start_s = clock.monotonic_s()
-        loss_sum = self._passes(step)
-        own = Totals(
-            loss_sum=loss_sum,
-            tokens=len(self._share) * self._training.sequence_length,
-            stop_wishes=float(stop_wished),
-            within_bytes=self.within.lap(),
-            between_bytes=self.between.lap(),
-        )
-        write_tail(flat.tail, own, self._parts.mesh.site, self.seconds)
-        spent = self._exchange.sum(flat.bucket)
-        totals, sites = read_tail(flat.tail, [ranks for _, ranks in self._rank.site_ranks])
+        sync, clock = self._parts.sync, self._parts.run.clock
+        start_s, update = clock.monotonic_s(), step == together[-1]
+        loss_sum, tokens = self._passes(step, together)
+        before_s = self._now_s()
+        if update:
+            self._parts.model.finish()
+        summed = self._over_site(loss_sum, tokens)
+        own, _ = self._read(summed)
+        within_s = self._now_s() - before_s
+        between_s, norm = 0.0, None
+        if update:
+            try:
+                between_s = self._update(own.tokens * len(together), summed)
+            except NotFiniteError as error:
+                raise _poisoned(step, own.loss_sum / own.tokens, math.nan) from error
+            summed, norm = sync.sums, sync.norm
+        totals, sites = self._read(summed)
+        self._within_bytes += totals.within_bytes
         loss = totals.loss_sum / totals.tokens
-        rate = learning_rate(self._training, step)
-        norm = flat.update(totals.tokens, rate, self._training.clip_norm)
-        _check_finite(step, loss, norm)
+        self._check_finite(step, loss, norm or 0.0)
         step_s = clock.monotonic_s() - start_s
         metrics = StepMetrics(
-            attempt=self._rank.attempt,
+            attempt=self._attempt,
             step=step,
             loss=loss,
-            learning_rate=rate,
+            learning_rate=learning_rate(self._recipe.training, step),
             grad_norm=norm,
             tokens=round(totals.tokens),
             tokens_per_s=totals.tokens / step_s,
             step_s=step_s,
             compute_s=self.seconds.compute,
-            within_site_s=spent.within_site,
-            between_site_s=spent.between_sites,
+            within_site_s=within_s,
+            between_site_s=between_s,
             data_s=self.seconds.data,
-            within_sites_bytes=whole_or_none(totals.within_bytes),
-            between_sites_bytes=whole_or_none(totals.between_bytes),
+            within_sites_bytes=totals.whole_within_bytes,
+            between_sites_bytes=round(totals.between_bytes),
             sites=self._site_metrics(sites),
             now_s=clock.now_s(),
+            rounds=tuple(map(_round_metrics, sync.rounds())),
         )
-        self.seconds = RankSeconds(within_site=spent.within_site, between_site=spent.between_sites)
-        return metrics, totals.stop_wishes > 0
+        self.seconds = RankSeconds(within_site=within_s, between_site=between_s)
+        return metrics, update and totals.stop_wishes > 0
 
-    def _passes(self, step: int) -> float:
-        """Add this rank's gradients up in the bucket; return its loss, summed over its tokens."""
-        model, flat, clock = self._parts.model, self._parts.flat, self._parts.clock
-        device = self._parts.mesh.device
-        flat.bucket.zero_()
-        loss_sum = torch.zeros((), device=device)
-        at_once = self._training.micro_batch or max(1, len(self._share))
-        first = (step - 1) * self._training.global_batch
-        for start in range(self._share.start, self._share.stop, at_once):
-            count = min(at_once, self._share.stop - start)
-            began_s = clock.monotonic_s()
-            inputs, targets = self._parts.sampler.batch(first + start, count)
-            fetched_s = clock.monotonic_s()
-            with autocast(device, self._training.precision):
-                loss = model.loss_sum(inputs.to(device), targets.to(device))
-            torch.autograd.backward(loss)
-            loss_sum += loss.detach()
-            self.seconds.data += fetched_s - began_s
-            self.seconds.compute += clock.monotonic_s() - fetched_s
-        return float(loss_sum)
+    def _passes(self, step: int, together: range) -> tuple[float, float]:
+        """Add this rank's gradients up; return its addends of the loss and of the tokens."""
+        model, clock = self._parts.model, self._parts.run.clock
+        began_s = clock.monotonic_s()
+        own = self._parts.shares.own(model.axes.data_rank)
+        first = (step - 1) * self._recipe.training.global_batch + own.start
+        inputs, targets = self._parts.sampler.batch(first, len(own))
+        fetched_s = clock.monotonic_s()
+        sequences = len(self._parts.shares.of_sites()[self._parts.run.place.number])
+        totals = model.accumulate(
+            inputs,
+            targets,
+            last=step == together[-1],
+            complete=False,
+            tokens=sequences * self._recipe.training.sequence_length * len(together),
+        )
+        loss_sum, tokens = float(totals.loss_sum), float(totals.tokens)
+        self.seconds.data = fetched_s - began_s
+        self.seconds.compute = self._now_s() - fetched_s
+        return loss_sum, tokens
+
+    def _update(self, tokens: float, numbers: tuple[float, ...]) -> float:
+        """Make an update with all sites; return the seconds that the exchange took."""
+        model, start_s = self._parts.model, self._now_s()
+        self._update_s = 0.0
+        if not model.unscale():
+            tokens = 0.0  # too large for low precision: nobody takes part in the update with them
+        self._parts.sync.step(tokens / model.axes.data_ranks, numbers)
+        if len(self._parts.run.place.sites) == 1:
+            return 0.0
+        return max(0.0, self._now_s() - start_s - self._update_s)
+
+    def _over_site(self, loss_sum: float, tokens: float) -> tuple[float, ...]:
+        """Return this site's numbers out of those of its ranks."""
+        place = self._parts.run.place
+        own = Totals(
+            loss_sum=loss_sum,
+            tokens=tokens,
+            stop_wishes=float(self._parts.run.is_asked_to_stop()),
+            within_bytes=self._within.lap(),
+            between_bytes=float(self._sent_lap()),
+        )
+        numbers = riders.pack(own, place.number, len(place.sites), self.seconds)
+        if place.size == 1:
+            return tuple(numbers)
+        summed = torch.tensor(numbers, dtype=torch.float64)
+        with peers_guarded():
+            dist.all_reduce(summed)
+        return tuple(summed.tolist())
+
+    def _sum(self, number: float) -> float:
+        """Return the sum of a number over the ranks of the site."""
+        if self._parts.run.place.size == 1:
+            return number
+        total = torch.tensor([number], dtype=torch.float64)
+        with peers_guarded():
+            dist.all_reduce(total)
+        return float(total)
+
+    def _read(self, numbers: tuple[float, ...]) -> tuple[Totals, list[RankSeconds]]:
+        return riders.unpack(numbers, self._parts.run.place.site_sizes)
 
     def _site_metrics(self, means: list[RankSeconds]) -> dict[str, SiteMetrics]:
-        metrics = {}
-        for (site, count), ranks, mean in zip(
-            self._rank.site_ranks, self._parts.mesh.site_ranks, means, strict=True
-        ):
-            shares = (
-                share_of(rank, self._rank.world_size, self._training.global_batch) for rank in ranks
-            )
-            metrics[site] = SiteMetrics(
+        place, training = self._parts.run.place, self._recipe.training
+        return {
+            site: SiteMetrics(
                 ranks=count,
-                tokens=sum(map(len, shares)) * self._training.sequence_length,
+                tokens=len(share) * training.sequence_length,
                 compute_s=mean.compute,
                 data_s=mean.data,
                 within_site_s=mean.within_site,
                 between_site_s=mean.between_site,
                 checkpoint_s=mean.checkpoint,
             )
-        return metrics
+            for site, count, share, mean in zip(
+                place.sites, place.site_sizes, self._parts.shares.of_sites(), means, strict=True
+            )
+            if mean.compute > 0  # else it had no part in this update
+        }
+
+    def _sent_lap(self) -> int:
+        """Return the bytes sent to other sites since the last call."""
+        before = self._sent_bytes
+        self._sent_bytes = sum(link.sent_bytes for link in self._parts.sync.links().values())
+        return self._sent_bytes - before
+
+    def _check_finite(self, step: int, loss: float, norm: float) -> None:
+        """Raise ``PoisonedError`` unless both are finite; all ranks see the same two numbers."""
+        scaler = self._parts.model.scaler
+        if scaler is not None and scaler.skipped and not scaler.lost:
+            return  # the step was left out, and a smaller scale is tried
+        if not (math.isfinite(loss) and math.isfinite(norm)):
+            raise _poisoned(step, loss, norm)
+
+    def _before_update(self, *_: object) -> None:
+        training, sync = self._recipe.training, self._parts.sync
+        step = min(sync.steps + self._stride, training.steps)
+        for group in self._parts.optimizer.param_groups:
+            group["lr"] = learning_rate(training, step)
+        self._update_began_s = self._now_s()
+
+    def _after_update(self, *_: object) -> None:
+        self._update_s += self._now_s() - self._update_began_s
+
+    def _now_s(self) -> float:
+        synchronize(self._parts.model.axes.device)
+        return self._parts.run.clock.monotonic_s()
 
 
-def autocast(device: torch.device, precision: str) -> torch.autocast:
-    """Return the context for a forward pass: bf16 matrix products where the recipe wants them."""
-    return torch.autocast(device.type, dtype=torch.bfloat16, enabled=precision == "bf16")
+def _round_metrics(one: OuterRound) -> RoundMetrics:
+    return RoundMetrics(
+        round=one.round,
+        fragment=one.fragment,
+        sites=one.sites,
+        norm=one.norm,
+        cosine=one.cosine,
+        stale_steps=one.stale_steps,
+        epsilon=one.epsilon,
+    )
 
 
-def _check_finite(step: int, loss: float, norm: float) -> None:
-    """Raise ``PoisonedError`` unless both are finite; all ranks see the same two numbers."""
-    if not (math.isfinite(loss) and math.isfinite(norm)):
-        raise PoisonedError(
-            f"the loss of step {step} is {loss:g} and the norm of its gradient {norm:g}",
-            "lower optimizer.learning_rate or optimizer.clip_norm, and start again: no "
-            "checkpoint was made of this state",
-        )
+def _poisoned(step: int, loss: float, norm: float) -> PoisonedError:
+    return PoisonedError(
+        f"the loss of step {step} is {loss:g} and the norm of its gradient {norm:g}",
+        "lower optimizer.learning_rate or optimizer.clip_norm, and start again: no "
+        "checkpoint was made of this state",
+    )

@@ -32,33 +32,35 @@ def open_sockets() -> dict[str, int]:
     return sockets
 
 
-def bytes_sent(names: Iterable[str]) -> int | None:
-    """Return bytes sent and acknowledged over the sockets named, or ``None`` if not measurable.
+def bytes_sent(names: Iterable[str]) -> dict[str, int] | None:
+    """Return bytes sent and acknowledged over the sockets named that are open still.
 
-    Counts payload and the library's own headers, not those of TCP, and no byte sent twice.
+    Counts payload and the library's own headers, not those of TCP, and no byte sent twice. Returns
+    ``None`` where the system does not count.
     """
     if not (hasattr(socket, "TCP_INFO") and os.path.isdir(_DESCRIPTORS)):
         return None
     now_open = open_sockets()
-    return sum(_acknowledged(now_open[name]) for name in names if name in now_open)
+    return {name: _acknowledged(now_open[name]) for name in names if name in now_open}
 
 
 class Meter:
     """Bytes sent over one group's connections since the meter was made."""
 
     def __init__(self, names: Iterable[str]) -> None:
-        self._names = frozenset(names)
-        self._start = self._lap = bytes_sent(self._names)
-
-    def total(self) -> int | None:
-        """Return bytes sent so far; ``None`` if not measurable."""
-        now = bytes_sent(self._names)
-        return None if now is None or self._start is None else now - self._start
+        self._seen = bytes_sent(names)
 
     def lap(self) -> float:
-        """Return bytes sent since the last lap; NaN if not measurable."""
-        before, self._lap = self._lap, bytes_sent(self._names)
-        return math.nan if before is None or self._lap is None else float(self._lap - before)
+        """Return bytes sent since the last lap; NaN if not measurable.
+
+        What is sent over a connection that has been closed since is not seen.
+        """
+        now = None if self._seen is None else bytes_sent(self._seen)
+        if self._seen is None or now is None:
+            return math.nan
+        sent = sum(count - self._seen[name] for name, count in now.items())
+        self._seen = now
+        return float(sent)
 
 
 def _acknowledged(descriptor: int) -> int:

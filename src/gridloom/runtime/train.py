@@ -1,78 +1,95 @@
 """A run of one rank from start to end: set up, resume, train, save, evaluate, tell."""
 
-from collections.abc import Callable
+import hashlib
+import math
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import msgspec
+import torch
+import torch.distributed as dist
 
-from gridloom.base.clock import Clock
-from gridloom.base.errors import InputError, Problem
+from gridloom.base.codec import encode
+from gridloom.base.errors import InputError
+from gridloom.model.parallel import SiteSync
 from gridloom.model.recipe import GptRecipe
-from gridloom.planner.collective import bytes_per_step
-from gridloom.runtime.collective import FLOAT_BYTES
+from gridloom.runtime import riders
+from gridloom.runtime.conclude import Ended, conclude
 from gridloom.runtime.corpus import Sampler, load_corpus
-from gridloom.runtime.evaluate import bigram_bits_per_byte, bits_per_byte, held_out_windows, nats
-from gridloom.runtime.flat import FlatModel
-from gridloom.runtime.gpt import Gpt, check_shape
+from gridloom.runtime.failure import PeerLostError, is_of_lost_peer, peers_guarded
+from gridloom.runtime.gpt import check_shape
+from gridloom.runtime.inside.axes import Axes
+from gridloom.runtime.inside.parallelize import parallelize_gpt
 from gridloom.runtime.memory import peak_bytes, reset_peak, resident_bytes
-from gridloom.runtime.mesh import Mesh
-from gridloom.runtime.records import (
-    METRICS_FILE,
-    ByteCount,
-    Result,
-    ResultBytes,
-    ResultMemory,
-    StepMetrics,
-    append_line,
-    first_and_last_loss,
-    write_result,
-)
-from gridloom.runtime.save import Saver
+from gridloom.runtime.records import METRICS_FILE, SITE_METRICS_FILE, StepMetrics, append_line
+from gridloom.runtime.run import Run
+from gridloom.runtime.save import keeper
 from gridloom.runtime.schedule import check_recipe
-from gridloom.runtime.step import Parts, Stepper, autocast
-from gridloom.runtime.tail import tail_length
-from gridloom.wire.launch import (
-    EXIT_DONE,
-    EXIT_STOPPED,
-    AnyLine,
-    CheckpointDone,
-    Rank,
-    Ready,
-    StepDone,
-)
+from gridloom.runtime.shares import Shares
+from gridloom.runtime.step import Parts, Stepper
+from gridloom.runtime.traffic import Meter, open_sockets
+from gridloom.runtime.updates import Sync, SyncOptions
+from gridloom.runtime.wan.rounds import RoundPolicy
+from gridloom.wire.launch import EXIT_DONE, EXIT_STOPPED, Ready, StepDone
 
+_PATIENCE_S = 240.0
+"""How long sites that exchange gradients wait for one in contact. It must outlast the longest
+honest wait: a site that starts late, or writes a checkpoint to a slow disk."""
 
-class _Measures(msgspec.Struct, frozen=True, kw_only=True):
-    """What one rank adds to the result."""
+_ABSENCE_S = 30.0
+"""How long they wait for one that was lost, before they go on without it."""
 
-    within_bytes: int | None
-    between_bytes: int | None
-    peak_bytes: int
-    before_model_bytes: int
-    nats: float
-    stopped: bool
+_ROUND_PATIENCE_S = 60.0
+"""How long a round of sites that exchange weights waits; nobody trains less for it."""
+
+_BUCKET_BYTES = 25 * 2**20
+"""Gradients that are sent together behind the backward (Li et al. 2020, section 5.3)."""
+
+_LEAVE_S = 2.0
+"""How long such a site, if it stops, stays in contact with those that go on."""
 
 
 class Trainer:
     """One rank of a run."""
 
-    def __init__(
-        self, rank: Rank, recipe: GptRecipe, mesh: Mesh, clock: Clock, stop: Callable[[], bool]
-    ) -> None:
-        self._rank, self._recipe, self._mesh, self._clock = rank, recipe, mesh, clock
-        self._stop = stop
+    def __init__(self, run: Run, recipe: GptRecipe, attempt: int) -> None:
+        """Build everything; all ranks of all sites do so.
+
+        Args:
+            run: This process's part.
+            recipe: What to train.
+            attempt: Which try of the job this is.
+
+        Raises:
+            GridloomError: As ``failure`` draws it, or ``InputError``.
+        """
         check_recipe(recipe)
         check_shape(recipe.shape)
-        training = recipe.training
+        if recipe.sync == SiteSync():  # the planner may have chosen, once the sites were known
+            recipe = msgspec.structs.replace(recipe, sync=run.place.sync)
+        self._run, self._recipe, self._attempt = run, recipe, attempt
+        training, place = recipe.training, run.place
         self._corpus = load_corpus(recipe.data)
-        self._check_same_data()
         sampler = Sampler(self._corpus.train, training.sequence_length, training.seed)
+        self._shares = Shares(recipe.plan, place.site_sizes, place.number, training.global_batch)
         self._before_model_bytes = resident_bytes()
-        model = Gpt(recipe.shape, training.seed).to(mesh.device)
-        self._flat = FlatModel(model, training, tail_length(len(rank.site_ranks)))
-        self._parts = Parts(mesh, clock, model, self._flat, sampler)
-        self._stepper = Stepper(rank, training, self._parts)
-        self._saver = Saver(mesh, recipe, rank, self._corpus.fingerprint)
+        plan = msgspec.structs.replace(
+            recipe.plan,
+            data=self._shares.copies,
+            precision=training.precision,
+            micro_batch=training.micro_batch or recipe.plan.micro_batch,
+        )
+        axes = Axes(plan, run.device, recipe.shape)
+        self._model = model = parallelize_gpt(recipe.shape, training.seed, axes)
+        optimizer = model.optimize(training)
+        within = Meter(_site_sockets(axes))
+        with _ports_guarded():
+            self._sync = Sync(run, model, optimizer, *self._method())
+        self._keeper = keeper(run, recipe, self._corpus.fingerprint, model, self._sync)
+        parts = Parts(run, model, optimizer, self._sync, sampler, self._shares)
+        self._stepper = Stepper(recipe, attempt, parts, within)
 
     def run(self) -> int:
         """Train from the newest checkpoint to the end and evaluate; return the exit code.
@@ -81,125 +98,154 @@ class Trainer:
             GridloomError: As ``failure`` draws it, or ``InputError``.
             OSError: The run directory cannot be written.
         """
-        resumed, notes = self._saver.resume(self._flat)
-        self._report(Ready(resumed_step=resumed, notes=notes))
-        start_s = self._clock.monotonic_s()
+        try:
+            return self._run_through()
+        except RuntimeError as error:
+            if is_of_lost_peer(error):
+                first_line = str(error).partition("\n")[0]
+                raise PeerLostError(f"another rank went away: {first_line}") from error
+            raise
+        finally:
+            self._sync.leave(0.0)  # has left by now, but for failures
+            self._keeper.close()
+
+    def _run_through(self) -> int:
+        sync, steps = self._sync, self._recipe.training.steps
+        resumed, notes = self._keeper.restore()
+        sync.steps = resumed
+        sync.meet()
+        if self._run.should_stop():  # nothing is lost: training has not begun
+            return EXIT_STOPPED
+        if sync.steps != resumed:
+            notes += (f"takes over training step {sync.steps} from another site",)
+            resumed = sync.steps
+        self._run.tell(Ready(resumed_step=resumed, notes=notes))
+        start_s = self._run.clock.monotonic_s()
         reset_peak()  # reading the corpus took more for a moment than training will
-        for step in range(resumed + 1, self._recipe.training.steps + 1):
-            if self._train_step(step):
+        last: StepMetrics | None = None
+        while sync.steps < steps:
+            last, stopping = self._update()
+            if stopping:
+                self._save(last)
+                sync.leave(_LEAVE_S if self._recipe.sync.kind == "outer" else _PATIENCE_S)
                 return EXIT_STOPPED
-        return self._finish(resumed, self._clock.monotonic_s() - start_s)
-
-    def _check_same_data(self) -> None:
-        """Raise ``InputError`` if ranks at two sites would train on different texts."""
-        fingerprints = self._mesh.gather(self._corpus.fingerprint)
-        if len(set(fingerprints)) > 1:
-            other = next(i for i, found in enumerate(fingerprints) if found != fingerprints[0])
-            problem = Problem(
-                f"rank {other} reads other text than rank 0",
-                remedy="give every site the same files (for python-stdlib, the same Python)",
-                field="data.text",
-            )
-            raise InputError([problem])
-
-    def _train_step(self, step: int) -> bool:
-        """Do one step and what follows it; return whether to stop after it."""
-        metrics, stopping = self._stepper.run(step, stop_wished=self._stop())
-        self._report(StepDone(step=step, loss=metrics.loss, tokens_per_s=metrics.tokens_per_s))
-        last = step == self._recipe.training.steps
-        if stopping or last or step % self._recipe.checkpoint.interval_steps == 0:
-            start_s = self._clock.monotonic_s()
-            path = self._saver.save(self._flat, step)
-            spent_s = self._clock.monotonic_s() - start_s
-            self._stepper.seconds.checkpoint = spent_s
-            metrics = msgspec.structs.replace(metrics, checkpoint_s=spent_s)
-            self._report(CheckpointDone(step=step, path=str(path)))
-        self._record(metrics)
-        return stopping
-
-    def _finish(self, resumed: int, train_s: float) -> int:
-        """Evaluate over all ranks; rank 0 writes the result."""
-        start_s = self._clock.monotonic_s()
-        peak = peak_bytes(self._mesh.device)  # of training; evaluation follows
-        total = self._mesh.gather(self._measure(peak))
-        if any(one.stopped for one in total):
-            return EXIT_STOPPED  # the last checkpoint is there; what is lost is an evaluation
-        if self._rank.rank == 0:
-            write_result(
-                Path(self._rank.run_dir),
-                self._result(total, resumed, (train_s, self._clock.monotonic_s() - start_s)),
-            )
-        return EXIT_DONE
-
-    def _measure(self, peak: int) -> _Measures:
-        """Evaluate this rank's share of the held-out windows, and read its counters."""
-        training, rank = self._recipe.training, self._rank
-        windows = held_out_windows(self._corpus.held_out, training.sequence_length)
-        count = len(windows.inputs)
-        share = slice(
-            rank.rank * count // rank.world_size, (rank.rank + 1) * count // rank.world_size
-        )
-        with autocast(self._mesh.device, training.precision):
-            spent = nats(self._parts.model, windows, share, self._stop)
-        return _Measures(
-            within_bytes=self._stepper.within.total(),
-            between_bytes=self._stepper.between.total(),
-            peak_bytes=peak,
+        exchange_bytes = sync.exchange_bytes()
+        sync.finish()
+        between_bytes = sync.traffic_bytes
+        if last is not None:
+            self._save(last)
+        ended = Ended(
+            resumed=min(resumed, steps),
+            exchange_bytes=exchange_bytes,
+            within_bytes=self._stepper.all_within_bytes(),
+            between_bytes=between_bytes,
+            peak_bytes=peak_bytes(self._run.device),  # of training; evaluation follows
             before_model_bytes=self._before_model_bytes,
-            nats=spent,
-            stopped=self._stop(),
+            train_s=self._run.clock.monotonic_s() - start_s,
         )
+        if self._run.place.number > 0:
+            return EXIT_DONE  # the first site evaluates the one model, and writes the result
+        done = conclude(self._run, self._recipe, self._attempt, (self._model, self._corpus), ended)
+        return EXIT_DONE if done else EXIT_STOPPED
 
-    def _result(self, ranks: list[_Measures], resumed: int, seconds: tuple[float, float]) -> Result:
-        training, corpus = self._recipe.training, self._corpus
-        steps = training.steps - min(resumed, training.steps)
-        predicted = bytes_per_step(
-            self._flat.bucket.numel() * FLOAT_BYTES, [n for _, n in self._rank.site_ranks]
+    def _method(self) -> tuple[SiteSync, SyncOptions]:
+        """Return what the sites exchange, and how."""
+        recipe, sync = self._recipe, self._recipe.sync
+        identity = encode((recipe.shape, recipe.training, self._corpus.fingerprint))
+        outer = sync.kind == "outer"
+        options = SyncOptions(
+            clip_norm=recipe.training.clip_norm or math.inf,  # the norm is wanted in any case
+            patience_s=_ROUND_PATIENCE_S if outer else _PATIENCE_S,
+            # with a scale, gradients are not what is sent until the backward is over
+            bucket_bytes=0 if recipe.training.precision == "fp16" else _BUCKET_BYTES,
+            rounds=RoundPolicy(absence_s=0.0 if outer else _ABSENCE_S),
+            identity=hashlib.sha256(identity).hexdigest(),
+            riders=0 if outer else riders.count(len(self._run.place.sites)),
+            stride=stride_of(sync),
         )
-        losses = first_and_last_loss(Path(self._rank.run_dir))
-        return Result(
-            attempt=self._rank.attempt,
-            steps=training.steps,
-            loss_first=losses[0] if losses else None,
-            loss_last=losses[1] if losses else None,
-            bits_per_byte=bits_per_byte(sum(one.nats for one in ranks), corpus.held_out),
-            bigram_bits_per_byte=bigram_bits_per_byte(corpus.train, corpus.held_out),
-            held_out_files=len(corpus.held_out),
-            held_out_bytes=sum(map(len, corpus.held_out)),
-            parameters=self._flat.parameters,
-            tokens=training.steps * training.global_batch * training.sequence_length,
-            bytes=ResultBytes(
-                steps=steps,
-                within_sites=ByteCount(
-                    predicted=predicted.within_sites * steps,
-                    measured=_sum([one.within_bytes for one in ranks]),
-                ),
-                between_sites=ByteCount(
-                    predicted=predicted.between_sites * steps,
-                    measured=_sum([one.between_bytes for one in ranks]),
-                ),
-            ),
-            memory=ResultMemory(
-                peak_bytes_per_rank=max(one.peak_bytes for one in ranks),
-                before_model_bytes_per_rank=max(one.before_model_bytes for one in ranks),
-            ),
-            train_s=seconds[0],
-            evaluate_s=seconds[1],
-            ranks=self._rank.world_size,
-            sites=dict(self._rank.site_ranks),
-        )
+        if sync.kind == "accumulated":  # the steps that are gathered are none of the sync's
+            sync = msgspec.structs.replace(sync, kind="every_step", every=1)
+        return sync, options
 
-    def _report(self, line: AnyLine) -> None:
-        """Tell the agent, once a node."""
-        if self._rank.local_rank == 0:
-            append_line(Path(self._rank.report_file), line)
+    def _update(self) -> tuple[StepMetrics, bool]:
+        """Do the training steps up to an update, and what follows it.
+
+        Returns:
+            The metrics of the last one, not recorded yet if it is the last of all or the training
+            is to stop after it; and whether it is to stop.
+        """
+        steps, every = self._recipe.training.steps, self._recipe.checkpoint.interval_steps
+        first = self._sync.steps + 1
+        last = min(self._sync.steps + stride_of(self._recipe.sync), steps)
+        together = range(first, last + 1)
+        for step in together[:-1]:
+            metrics, _ = self._stepper.run(step, together)
+            self._tell(metrics)
+            self._record(metrics)
+        metrics, stopping = self._stepper.run(last, together)
+        if self._recipe.sync.kind == "outer":
+            stopping = self._run.should_stop()
+        self._tell(metrics)
+        for event in self._sync.events():
+            sys.stderr.write(f"training step {metrics.step}: {event}\n")
+        done = min(self._sync.steps, steps)
+        if not stopping and done < steps:
+            if done // every > (first - 1) // every:
+                self._save(metrics)
+            else:
+                self._record(metrics)
+        return metrics, stopping
+
+    def _save(self, metrics: StepMetrics) -> None:
+        """Make a checkpoint after a step, and record the step."""
+        start_s = self._run.clock.monotonic_s()
+        self._keeper.save(min(self._sync.steps, self._recipe.training.steps))
+        spent_s = self._run.clock.monotonic_s() - start_s
+        self._stepper.seconds.checkpoint = spent_s
+        self._record(msgspec.structs.replace(metrics, checkpoint_s=spent_s))
+
+    def _tell(self, metrics: StepMetrics) -> None:
+        self._run.tell(
+            StepDone(step=metrics.step, loss=metrics.loss, tokens_per_s=metrics.tokens_per_s)
+        )
 
     def _record(self, metrics: StepMetrics) -> None:
-        if self._rank.rank == 0:
-            append_line(Path(self._rank.run_dir) / METRICS_FILE, metrics)
+        place = self._run.place
+        if not place.is_first:
+            return
+        name = METRICS_FILE
+        if place.number > 0:
+            if self._recipe.sync.kind != "outer":
+                return  # the first site's rows have the numbers of all
+            name = SITE_METRICS_FILE.format(site=place.site)
+        append_line(Path(place.run_dir) / name, metrics)
 
 
-def _sum(counts: list[int | None]) -> int | None:
-    """Return the sum, or ``None`` when some rank could not count."""
-    known = [count for count in counts if count is not None]
-    return sum(known) if len(known) == len(counts) else None
+def stride_of(sync: SiteSync) -> int:
+    """Return the training steps of which the gradients go into one update."""
+    return sync.every if sync.kind == "accumulated" else 1
+
+
+@contextmanager
+def _ports_guarded() -> Iterator[None]:
+    """Let a port that somebody has taken meanwhile be no fault of the job's: it gets another."""
+    try:
+        yield
+    except InputError as error:
+        if any(problem.field == "listen" for problem in error.problems):
+            raise PeerLostError(str(error)) from error
+        raise
+
+
+def _site_sockets(axes: Axes) -> frozenset[str]:
+    """Let all groups of the site connect; return the connections, by the kernel's names."""
+    if axes.world == 1:
+        return frozenset()
+    inner = (axes.tensor, axes.context, axes.pipeline, axes.replicate, axes.shard)
+    axes_of_all = (*inner, axes.expert, axes.expert_data, axes.ends)
+    with peers_guarded():
+        dist.all_reduce(torch.zeros(1, device=axes.device))
+        for axis in axes_of_all:
+            if axis.group is not None:
+                dist.all_reduce(torch.zeros(1, device=axes.device), group=axis.group)
+    return frozenset(open_sockets())

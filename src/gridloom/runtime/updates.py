@@ -14,7 +14,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from gridloom.base.codec import digest
+from gridloom.base.codec import digest, encode
 from gridloom.base.errors import InputError, Problem
 from gridloom.base.system import SystemIds, entropy
 from gridloom.model.parallel import SiteSync
@@ -26,7 +26,7 @@ from gridloom.runtime.wan.buckets import gradient_of
 from gridloom.runtime.wan.deep_encoder import check_optimizer
 from gridloom.runtime.wan.events import LinkFacts
 from gridloom.runtime.wan.fragments import Fragments
-from gridloom.runtime.wan.gradient_sync import GradientSync
+from gridloom.runtime.wan.gradient_sync import GradientSync, Riders
 from gridloom.runtime.wan.history import Buffer, Given
 from gridloom.runtime.wan.keyring import Keyring
 from gridloom.runtime.wan.local_data import PrivacySpent, PrivateAgreement, agreement, check_sites
@@ -35,6 +35,7 @@ from gridloom.runtime.wan.methods import check, codec
 from gridloom.runtime.wan.outer import Fragment, OuterRule
 from gridloom.runtime.wan.outer_sync import OuterRound, OuterSync
 from gridloom.runtime.wan.peers import Peers
+from gridloom.runtime.wan.progress import Progress
 from gridloom.runtime.wan.ranks import SiteAgreement
 from gridloom.runtime.wan.rounds import RoundPolicy, Rounds
 from gridloom.runtime.wan.settings import Endpoint, TransportSettings
@@ -61,6 +62,9 @@ class SyncOptions:
             all (Li et al. 2020, section 5.3, have 25 MiB); 0 for all of them at once.
         rounds: How rounds are held; its patience is overridden by ``patience_s``.
         transport: Streams, caps and certificates of the connections.
+        identity: What sites must agree on beside model and method, as a digest.
+        riders: Numbers that ride with gradients, and come back summed over the sites.
+        stride: Training steps that an update stands for.
     """
 
     clip_norm: float = 0.0
@@ -68,12 +72,22 @@ class SyncOptions:
     bucket_bytes: int = 25 * 2**20
     rounds: RoundPolicy = field(default_factory=RoundPolicy)
     transport: TransportSettings = field(default_factory=TransportSettings)
+    identity: str = ""
+    riders: int = 0
+    stride: int = 1
 
 
 class Sync:
     """Makes the updates of one rank, and keeps its model and the other sites' one.
 
     All ranks of a site make the same calls. The first rank speaks to the other sites.
+
+    Attributes:
+        steps: Training steps behind the model. Who takes another site's state over takes this over.
+        norm: Of the gradients of the last update, before they were clipped; 0 without clipping.
+        traffic_bytes: Sent to and received from other sites, when this one left them.
+        sums: The numbers that rode with the last update, summed over the sites in it; this site's
+            own where gradients are not exchanged.
     """
 
     each_rank = True
@@ -101,6 +115,9 @@ class Sync:
         module = model if isinstance(model, nn.Module) else model.module
         self._parameters = [p for p, _ in self._pieces(module)]
         self._check_ranks()
+        self.steps, self.norm, self.traffic_bytes = 0, 0.0, 0
+        self.sums: tuple[float, ...] = ()
+        self._is_restored = False
         self._since_update = 0
         self._tokens = 0.0
         self._peers: Peers | None = None
@@ -114,12 +131,34 @@ class Sync:
         if not self._is_met:
             self._connect(module)
 
-    def step(self, tokens: float = 1.0) -> bool:
+    def meet(self) -> None:
+        """Meet the other sites, once, and take over what they have if this site is behind.
+
+        The first step does so too.
+
+        Raises:
+            InputError: Another site trains something else.
+        """
+        if self._is_met:
+            return
+        self._is_met = True
+        if not self._is_restored:
+            self._begin_with_weights()
+        inner = self._speaking()
+        if inner is not None and self._peers is not None:
+            before = self._peers.rounds.version
+            inner.join(self._options.patience_s, self._run.is_asked_to_stop)
+            if isinstance(self._own, PrivateAgreement) and self._own.shield is not None:
+                self._own.shield.rejoin(before, self._peers.rounds.version)
+        self._let_go_on()
+
+    def step(self, tokens: float = 1.0, numbers: Sequence[float] = ()) -> bool:
         """Make the update that the gradients call for, and set them to zero.
 
         Args:
             tokens: Behind this rank's gradients, which are means over them: how much they count
                 beside other sites'.
+            numbers: That ride with the gradients, those of this site: equal on all its ranks.
 
         Returns:
             Whether there was an update: with ``accumulated``, gradients of ``every`` calls are
@@ -127,10 +166,12 @@ class Sync:
 
         Raises:
             InputError: Another site trains something else, or ``tokens`` is no number of tokens.
+            PeerLostError: This process is to stop, and waits for a site that was lost.
         """
         if not 0 <= tokens < math.inf:
             raise InputError(f"a training step on {tokens:g} tokens; it is a number from 0")
-        self._meet()
+        self.meet()
+        self.sums = tuple(numbers)
         if self._cut is not None:
             self._cut.finish()
         self._tokens += tokens
@@ -141,7 +182,7 @@ class Sync:
             return False
         if self._averaging is not None:
             try:
-                self._averaging.step(self._of_site(self._tokens))
+                self.sums = self._averaging.step(self._of_site(self._tokens), self.sums)
             except NotFiniteError:  # a step that is left out
                 self._begin_anew()
                 raise
@@ -156,8 +197,8 @@ class Sync:
 
     def finish(self) -> None:
         """Bring all sites to one model after the last step, and part from them."""
-        self._meet()
-        patience_s = self._options.patience_s
+        self.meet()
+        patience_s, peers = self._options.patience_s, self._peers
         inner = self._speaking()
         if inner is not None:
             inner.finish(patience_s)
@@ -165,7 +206,33 @@ class Sync:
         if self._averaging is not None:
             self._averaging.stop()
         self._told = self.events()
+        self.traffic_bytes = 0 if peers is None else peers.traffic_bytes()
         self._outer = self._averaging = self._peers = self._ranks = None
+
+    def leave(self, patience_s: float) -> None:
+        """Part from the other sites without ado, as before a stop.
+
+        Args:
+            patience_s: How long to stay in contact with those that have not ended either, so that
+                what was sent to them arrives; 0 to break off, so that they find this one lost.
+        """
+        if self._peers is not None:
+            self._peers.close(patience_s) if patience_s else self._peers.break_off()
+        if self._averaging is not None:
+            self._averaging.stop()
+        self._told = self.events()
+        self._outer = self._averaging = self._peers = self._ranks = None
+
+    def exchange_bytes(self) -> int:
+        """Return the size of all payloads with which this site once offers its whole model.
+
+        On other ranks than the first, and with one site, 0.
+        """
+        sizes = None if self._peers is None else self._peers.rounds.payload_bytes
+        if sizes is None:
+            return 0
+        payloads = len(self._agreement) if self._agreement is not None else 1
+        return sum(sizes(number) for number in range(1, payloads + 1))
 
     def present(self) -> list[str]:
         """Return the sites in contact, this one too; nothing on other ranks than the first."""
@@ -204,6 +271,7 @@ class Sync:
     def state_dict(self) -> dict[str, Any]:
         """Return all that this rank needs to go on after a stop; all ranks must call it."""
         state: dict[str, Any] = {"since_update": self._since_update, "tokens": self._tokens}
+        state |= {"steps": self.steps, "how": encode(self._how).decode()}
         if self._since_update:  # gradients that are half gathered
             state["gradients"] = {
                 str(number): local(parameter.grad)
@@ -221,6 +289,10 @@ class Sync:
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go on from there; before the first step."""
+        self.steps = state["steps"]
+        if state["how"] != encode(self._how).decode():
+            return  # another method begins anew, with the weights as they are
+        self._is_restored = "sync" in state or "agreement" in state
         self._since_update, self._tokens = state["since_update"], state["tokens"]
         for number, gradient in state.get("gradients", {}).items():
             local(gradient_of(self._parameters[int(number)])).copy_(gradient)
@@ -245,16 +317,17 @@ class Sync:
             text = "a module of one rank, in a site that has several"
             remedy = "give gl.sync what gl.parallelize returned"
             raise InputError([Problem(text, remedy=remedy, field="model")])
+        if self._cut is not None:
+            self._cut.axes.check_sites(self._run.place.ranks_by_site)
 
     def _connect(self, module: nn.Module) -> None:
         names = [(name, tuple(p.shape)) for name, p in module.named_parameters()]
-        alike = (self._how, names, self._layout())
+        alike = (self._how, names, self._layout(), self._options.identity)
         combine = _Combine()
         is_first = self._run.place.is_first
         if is_first:
             settings = digest(alike)
             self._peers = connect(self._run, self._options, settings, combine, self._how)
-            self._peers.rounds.chain = _fingerprint(self._owned())
         if self._how.kind == "outer":
             self._agreement = agreement = self._agree()
             if self._peers is not None:
@@ -263,12 +336,22 @@ class Sync:
         else:
             self._averaging = self._average(module)
             if self._peers is not None:
-                combine.by = self._averaging.speak(self._peers).combine
+                riders = Riders(self._options.riders, self._run.is_asked_to_stop)
+                combine.by = self._averaging.speak(self._peers, riders).combine
+
+    def _begin_with_weights(self) -> None:
+        """Let what the sites agree on begin with the weights as they are now."""
+        if self._own is not None:
+            self._own.restart()
+        if self._peers is not None:
+            self._peers.rounds.chain = _fingerprint(self._owned())
+            if self._averaging is not None:
+                self._peers.rounds.version = self.steps // self._options.stride
 
     def _layout(self) -> list[int]:
         """Return what tells how payloads are laid out: by the ranks of the site, and in buckets."""
         buckets = [] if self._how.kind == "outer" else [self._options.bucket_bytes]
-        if self._cut is None or self._run.place.size == 1:
+        if self._cut is None or not self._cut.axes.is_spread:
             return buckets
         boxes = [(p.name, p.start, tuple(p.tensor.shape), p.owner) for p in self._cut.parameters]
         own = int(digest(boxes)[:_INT64_DIGITS], 16)
@@ -280,13 +363,14 @@ class Sync:
         fragments = Fragments(self._owned(), how.fragments)
         rule = OuterRule(how.outer_learning_rate, how.outer_momentum)
         agreed = [Fragment(fragments.read(i), rule, codec(how)) for i in range(len(fragments))]
-        inner = OptimizerState(self._optimizer)
+        inner = self._inner()
         is_alone = self._cut is None or self._run.place.size == 1
         site_sum = float if is_alone else SiteRanks().sum
         own = self._own = agreement(how.privacy, fragments, agreed, inner, site_sum)
         if self._cut is None or is_alone:
             return own
-        self._ranks = SiteAgreement(own, self._cut.spread)
+        alike = not self._cut.axes.is_spread
+        self._ranks = SiteAgreement(own, self._cut.spread, alike=alike)
         return self._ranks
 
     def _owned(self) -> list[Tensor]:
@@ -304,20 +388,10 @@ class Sync:
             self._cut if self._run.place.size > 1 else None,
         )
         size_bytes = self._options.bucket_bytes
-        return Averaging(owned, self._how, size_bytes, self._optimizer, self._update)
+        return Averaging(owned, self._how, size_bytes, self._inner(), self._update)
 
-    def _meet(self) -> None:
-        """Meet the other sites, once, and take over what they have if this site is behind."""
-        if self._is_met:
-            return
-        self._is_met = True
-        inner = self._speaking()
-        if inner is not None and self._peers is not None:
-            before = self._peers.rounds.version
-            inner.join(self._options.patience_s)
-            if isinstance(self._own, PrivateAgreement) and self._own.shield is not None:
-                self._own.shield.rejoin(before, self._peers.rounds.version)
-        self._let_go_on()
+    def _inner(self) -> Progress:
+        return Progress(OptimizerState(self._optimizer), self, only_on=self._how.kind == "outer")
 
     def _train(self, tokens: float) -> None:
         """Note a training step, where sites exchange weights."""
@@ -356,10 +430,12 @@ class Sync:
         norm = self._options.clip_norm
         if norm > 0:
             if self._cut is not None:
-                self._cut.clip(norm)
+                self.norm = float(self._cut.clip(norm))
             else:
-                nn.utils.clip_grad_norm_(self._parameters, norm)
-        self._optimizer.step()
+                self.norm = float(nn.utils.clip_grad_norm_(self._parameters, norm))
+        if self._cut is None or self._cut.scaler is None or 0 < self.norm < math.inf:
+            self._optimizer.step()  # else low precision has lost the gradients of this step
+        self.steps += self._options.stride
 
     def _begin_anew(self) -> None:
         self._since_update, self._tokens = 0, 0.0

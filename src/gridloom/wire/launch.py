@@ -25,6 +25,10 @@ SYNC_VARIABLE = "GRIDLOOM_SYNC"
 """How the sites stay one model: the fields of ``SiteSync`` as JSON, but for those at their usual
 values. A program that is none of gridloom's may read it, or leave it."""
 
+PORTS_A_SITE = 2
+"""Ports from the master port on that an attempt at several sites may listen on, for each of them:
+one of the store of its process group, and one of its first rank, which speaks to the others."""
+
 EXIT_DONE = 0
 EXIT_IO = 74
 """A file could not be written or read (disk full, no permission): trying again does not help."""
@@ -34,6 +38,11 @@ EXIT_PEER_LOST = 76
 """Another rank went away; this one is a victim, not the cause."""
 EXIT_CONFIG = 78
 """What the job says cannot be run (data missing, shape impossible)."""
+
+
+def ports_of(sites: int) -> int:
+    """Return how many ports an attempt at so many sites may listen on, from the master port on."""
+    return PORTS_A_SITE * sites if sites > 1 else 1
 
 
 class Rank(msgspec.Struct, frozen=True, kw_only=True):

@@ -46,8 +46,10 @@ class NotingDriver:
         self.calls.append(("observe", *(task.domain for task in tasks)))
         return []
 
-    def free_port(self, address: str, ports: tuple[int, int], taken: frozenset[int]) -> int:
-        self.calls.append(("free_port", address, ports, taken))
+    def free_port(
+        self, address: str, ports: tuple[int, int], taken: frozenset[int], count: int = 1
+    ) -> int:
+        self.calls.append(("free_port", address, ports, taken, count))
         if "ports" in self.fail:
             raise SiteError("every port is in use")
         self.next_port += 1
@@ -146,7 +148,7 @@ def test_the_port_is_asked_of_rank_0s_site_and_remembered_over_redelivery(tmp_pa
     desk.put(start())  # as after a crash before it was noted as done
     desk.dispatch.run(desk.state)
     asked = [call for call in desk.driver.calls if call[0] == "free_port"]
-    assert asked == [("free_port", "10.0.0.1", (4000, 4009), frozenset())]
+    assert asked == [("free_port", "10.0.0.1", (4000, 4009), frozenset(), 4)]
     assert {one.rank.master_port for order in desk.driver.orders for one in order.ranks} == {4001}
 
 
@@ -164,7 +166,8 @@ def test_ports_of_live_attempts_are_not_given_again(tmp_path: Path) -> None:
     desk.state.jobs["job-2"] = other
     desk.put(msgspec.structs.replace(start(), job_id="job-2"))
     desk.dispatch.run(desk.state)
-    assert desk.driver.calls[-1] == ("free_port", "10.0.0.1", (4000, 4009), frozenset({4001}))
+    taken = frozenset({4001, 4002, 4003, 4004})
+    assert desk.driver.calls[-1] == ("free_port", "10.0.0.1", (4000, 4009), taken, 4)
 
 
 def test_no_free_port_refuses_every_task_with_a_remedy(tmp_path: Path) -> None:

@@ -10,14 +10,14 @@ from gridloom.planner.collective import StepBytes, bytes_per_step
     [
         ([1], StepBytes(reduce=0, between_sites=0, broadcast=0, per_representative=0.0)),
         ([1, 1], StepBytes(reduce=0, between_sites=240, broadcast=0, per_representative=120.0)),
-        ([4], StepBytes(reduce=450, between_sites=0, broadcast=360, per_representative=0.0)),
+        ([4], StepBytes(reduce=720, between_sites=0, broadcast=0, per_representative=0.0)),
         (
             [2, 2],
-            StepBytes(reduce=360, between_sites=240, broadcast=240, per_representative=120.0),
+            StepBytes(reduce=480, between_sites=240, broadcast=240, per_representative=120.0),
         ),
         (
             [2, 1, 3],
-            StepBytes(reduce=500, between_sites=480, broadcast=360, per_representative=160.0),
+            StepBytes(reduce=720, between_sites=480, broadcast=360, per_representative=160.0),
         ),
     ],
 )

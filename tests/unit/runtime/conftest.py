@@ -1,15 +1,19 @@
-"""Ranks as real processes of ``python -m gridloom.runtime.entry`` on this machine."""
+"""Runs of gridloom's own training program, on ranks that are real processes of this machine."""
 
+import contextlib
 import dataclasses
-import resource
+import os
+import signal
 import socket
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 
 import msgspec
 import pytest
+from tests.unit.runtime.nursery import Said, Told
 
 from gridloom.base.codec import decode, encode
 from gridloom.model.recipe import CheckpointPolicy, GptRecipe, GptShape, TextData, Training
@@ -19,21 +23,93 @@ from gridloom.wire.launch import AnyLine, Rank
 TINY = GptShape(layers=2, hidden=16, heads=4, kv_heads=2, ffn=24)
 
 
+class Nursery:
+    """The process that all ranks come from, and what it has said of them."""
+
+    def __init__(self) -> None:
+        self._process = subprocess.Popen(
+            ["env", "OMP_NUM_THREADS=1", sys.executable, "-m", "tests.unit.runtime.nursery"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            cwd=Path(__file__).parents[3],
+        )
+        self._count = 0
+        self._alive: dict[int, int] = {}
+        self._codes: dict[int, int] = {}
+
+    def begin(self, rank: Rank, directory: Path, error_file: Path, file_bytes_max: int) -> int:
+        """Start a rank; return the number by which it is known."""
+        assert self._process.stdin is not None
+        self._count += 1
+        told = Told(
+            self._count, rank.environment(), str(directory), str(error_file), file_bytes_max
+        )
+        self._process.stdin.write(encode(told) + b"\n")
+        self._process.stdin.flush()
+        while self._count not in self._alive:
+            self._listen()
+        return self._count
+
+    def signal(self, number: int, signal_number: int) -> None:
+        """Send a signal to a rank that has not been waited for."""
+        os.kill(self._alive[number], signal_number)
+
+    def wait(self, number: int) -> int:
+        """Return a rank's exit code at its end."""
+        while number not in self._codes:
+            self._listen()
+        return self._codes[number]
+
+    def end_all(self) -> None:
+        """Have done with all ranks that have not ended."""
+        for number in sorted(self._alive.keys() - self._codes.keys()):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(self._alive[number], signal.SIGKILL)
+            self.wait(number)
+
+    def close(self) -> None:
+        self.end_all()
+        self._process.communicate()
+
+    def _listen(self) -> None:
+        assert self._process.stdout is not None
+        said = decode(self._process.stdout.readline(), Said)
+        self._alive[said.number] = said.process
+        if said.code is not None:
+            self._codes[said.number] = said.code
+
+
 @dataclasses.dataclass
 class Run:
-    """The processes of one attempt, and what they left behind."""
+    """The ranks of one attempt, and what they left behind."""
 
     directory: Path
-    processes: list[subprocess.Popen[str]]
-    errors: list[str] = dataclasses.field(default_factory=list)
+    nursery: Nursery
+    numbers: list[int]
 
-    def wait(self, timeout_s: float = 120) -> list[int]:
-        self.errors = [process.communicate(timeout=timeout_s)[1] for process in self.processes]
-        return [process.returncode for process in self.processes]
+    def wait(self) -> list[int]:
+        """Return the exit codes of all ranks at their end."""
+        return [self.nursery.wait(number) for number in self.numbers]
+
+    def wait_for(self, rank: int) -> int:
+        """Return the exit code of one rank at its end."""
+        return self.nursery.wait(self.numbers[rank])
+
+    def signal(self, rank: int, number: int) -> None:
+        self.nursery.signal(self.numbers[rank], number)
+
+    @property
+    def errors(self) -> list[str]:
+        """What each rank wrote to its standard error."""
+        files = [self.directory / f"error-{rank}.txt" for rank in range(len(self.numbers))]
+        return [file.read_text() for file in files]
 
     @property
     def metrics(self) -> list[StepMetrics]:
-        lines = (self.directory / "metrics.jsonl").read_bytes().splitlines()
+        return self.metrics_in("metrics.jsonl")
+
+    def metrics_in(self, name: str) -> list[StepMetrics]:
+        lines = (self.directory / name).read_bytes().splitlines()
         return [decode(line, StepMetrics) for line in lines]
 
     @property
@@ -54,10 +130,21 @@ class Run:
 Launch = Callable[..., Run]
 
 
+@pytest.fixture(scope="session")
+def nursery() -> Iterator[Nursery]:
+    made = Nursery()
+    yield made
+    made.close()
+
+
 @pytest.fixture
 def recipe(tmp_path: Path) -> GptRecipe:
-    """A recipe that a rank trains in a second, on a text of its own."""
-    text = tmp_path / "text"
+    return recipe_in(tmp_path)
+
+
+def recipe_in(directory: Path) -> GptRecipe:
+    """Return a recipe that a rank trains in a second, on a text of its own."""
+    text = directory / "text"
     text.mkdir()
     for number in range(12):
         lines = [f"def f{number}_{i}(x):\n    return x + {i * number}\n" for i in range(40)]
@@ -66,14 +153,18 @@ def recipe(tmp_path: Path) -> GptRecipe:
         shape=TINY,
         data=TextData(text=(str(text),), held_out=0.1),
         training=Training(steps=6, global_batch=8, sequence_length=32, warmup_steps=2),
-        checkpoint=CheckpointPolicy(directory=str(tmp_path / "run" / "checkpoints")),
+        checkpoint=CheckpointPolicy(directory=str(directory / "run" / "checkpoints")),
     )
 
 
 @pytest.fixture
-def launch(tmp_path: Path) -> Iterator[Launch]:
+def launch(tmp_path: Path, nursery: Nursery) -> Iterator[Launch]:
+    yield launcher(tmp_path, nursery)
+    nursery.end_all()
+
+
+def launcher(base: Path, nursery: Nursery) -> Launch:
     """Return a function that starts all ranks of an attempt."""
-    running: list[subprocess.Popen[str]] = []
 
     def start(
         recipe: GptRecipe,
@@ -85,33 +176,24 @@ def launch(tmp_path: Path) -> Iterator[Launch]:
         small_files_rank: int = -1,
         started_in: Sequence[Path] = (),
     ) -> Run:
-        directory = tmp_path / run
+        directory = base / run
         directory.mkdir(exist_ok=True)
         (directory / "recipe.json").write_bytes(encode(recipe))
+        numbers = []
         for rank in ranks(sites, attempt, directory, job):
-            variables = [f"{name}={value}" for name, value in rank.environment().items()]
-            limit = _no_large_files if rank.rank == small_files_rank else None
-            running.append(
-                subprocess.Popen(
-                    ["env", *variables, sys.executable, "-m", "gridloom.runtime.entry"],
-                    stderr=subprocess.PIPE,
-                    text=True,
-                    preexec_fn=limit,
-                    cwd=started_in[rank.rank] if started_in else None,
-                )
-            )
-        return Run(directory, running[-sum(sites) :])
+            place = started_in[rank.rank] if started_in else base
+            # a few bytes more than a report line
+            limit = 4096 if rank.rank == small_files_rank else 0
+            errors = directory / f"error-{rank.rank}.txt"
+            numbers.append(nursery.begin(rank, place, errors, limit))
+        return Run(directory, nursery, numbers)
 
-    yield start
-    for process in running:
-        if process.poll() is None:
-            process.kill()
-            process.communicate()
+    return start
 
 
 def ranks(sites: Sequence[int], attempt: int, directory: Path, job: str = "job-1") -> list[Rank]:
     """Return the ranks of one attempt, one node a site, all of them this machine."""
-    port = _free_port()
+    port = free_ports(2 * len(sites))
     world = [(site, local) for site, count in enumerate(sites) for local in range(count)]
     return [
         Rank(
@@ -127,6 +209,7 @@ def ranks(sites: Sequence[int], attempt: int, directory: Path, job: str = "job-1
             site=f"site{site}",
             site_ranks=tuple((f"site{i}", count) for i, count in enumerate(sites)),
             node_addresses=("127.0.0.1",) * len(sites),
+            node_ranks=tuple(sites),
             master_address="127.0.0.1",
             master_port=port,
             restart_count=attempt - 1,
@@ -138,12 +221,20 @@ def ranks(sites: Sequence[int], attempt: int, directory: Path, job: str = "job-1
     ]
 
 
+def free_ports(count: int) -> int:
+    """Return the first of so many ports in a row that nobody listens on."""
+    for _ in range(50):
+        with ExitStack() as stack:
+            first = stack.enter_context(socket.create_server(("127.0.0.1", 0)))
+            port = int(first.getsockname()[1])
+            try:
+                for other in range(port + 1, port + count):
+                    stack.enter_context(socket.create_server(("127.0.0.1", other)))
+            except OSError:
+                continue
+            return port
+    raise AssertionError("no ports are free in a row")
+
+
 def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
-
-
-def _no_large_files() -> None:
-    """Let no file grow beyond a few bytes more than a report line: a disk that is full."""
-    resource.setrlimit(resource.RLIMIT_FSIZE, (4096, 4096))
+    return free_ports(1)

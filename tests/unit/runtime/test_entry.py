@@ -4,15 +4,25 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Sequence
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
+import torch
+from tests.unit.runtime.conftest import Nursery, Run, launcher, recipe_in
+from torch import Tensor
+from torch.distributed.checkpoint.filesystem import FileSystemReader
+from torch.distributed.checkpoint.metadata import TensorStorageMetadata
+from torch.distributed.checkpoint.state_dict_loader import load
 
 from gridloom.base.system import SystemClock
+from gridloom.model.parallel import ParallelPlan, SiteSync
 from gridloom.model.recipe import CheckpointPolicy, GptRecipe, GptShape
+from gridloom.model.transformer import Experts
 from gridloom.wire.launch import (
     EXIT_CONFIG,
     EXIT_DONE,
@@ -27,7 +37,7 @@ from gridloom.wire.launch import (
 
 EXIT_FAILED = 1
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(240)]  # importing torch is seconds a rank
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(240)]
 
 
 def changed(recipe: GptRecipe, **fields: Any) -> GptRecipe:
@@ -47,33 +57,107 @@ def in_directory(recipe: GptRecipe, run: str) -> GptRecipe:
     return msgspec.structs.replace(recipe, checkpoint=policy)
 
 
+@dataclass(frozen=True)
+class Cut:
+    """Ranks of every site, how a site cuts the model, and how near the losses must be."""
+
+    sites: tuple[int, ...]
+    plan: ParallelPlan = field(default_factory=ParallelPlan)
+    sync: SiteSync = field(default_factory=SiteSync)
+    training: Mapping[str, Any] = field(default_factory=dict)
+    within: float = 1e-4
+
+
+ANEW = "was saved by {} ranks, not {}: random, sync anew"
+
+
+def load_weights(path: Path) -> dict[str, Tensor]:
+    """Return the weights in a checkpoint, whole."""
+    reader = FileSystemReader(path)
+    found = reader.read_metadata().state_dict_metadata
+    rooms = {
+        name: torch.empty(facts.size)
+        for name, facts in found.items()
+        if name.startswith("model/weight.") and isinstance(facts, TensorStorageMetadata)
+    }
+    with warnings.catch_warnings():  # it says that there is one process
+        warnings.simplefilter("ignore")
+        load(rooms, storage_reader=reader, no_dist=True)
+    return rooms
+
+
+@pytest.fixture(scope="module")
+def module_recipe(tmp_path_factory: pytest.TempPathFactory) -> GptRecipe:
+    recipe = recipe_in(tmp_path_factory.mktemp("cuts"))
+    return changed(recipe, steps=50)
+
+
+@pytest.fixture(scope="module")
+def module_launch(tmp_path_factory: pytest.TempPathFactory, nursery: Nursery) -> Iterator[Any]:
+    yield launcher(tmp_path_factory.mktemp("runs"), nursery)
+    nursery.end_all()
+
+
 def furthest(one: Sequence[float], other: Sequence[float]) -> float:
     return max(abs(a - b) for a, b in zip(one, other, strict=True))
 
 
-def test_however_the_ranks_are_cut_the_losses_are_the_same(recipe: GptRecipe, launch: Any) -> None:
-    recipe = changed(recipe, steps=50, micro_batch=3)
-    cuts: dict[str, tuple[int, ...]] = {
-        "one": (1,), "again": (1,), "two-two": (2, 2), "three-one": (3, 1),
-    }  # fmt: skip
-    runs = {}
-    for name, sites in cuts.items():
-        runs[name] = launch(in_directory(recipe, name), sites, run=name)
-        assert runs[name].wait() == [EXIT_DONE] * sum(sites), runs[name].errors
-    alone = runs["one"].losses
-    assert len(alone) == 50
-    assert alone[-1] < alone[0] - 1
-    assert furthest(alone, runs["again"].losses) <= 1e-6
-    assert furthest(alone, runs["two-two"].losses) <= 1e-4
-    assert furthest(alone, runs["three-one"].losses) <= 1e-4
-    whole = runs["one"].result
-    for run in (runs["two-two"], runs["three-one"]):
-        result = run.result
-        assert result.bits_per_byte == pytest.approx(whole.bits_per_byte, abs=1e-4)
-        assert result.bigram_bits_per_byte == whole.bigram_bits_per_byte
-        for count in (result.bytes.within_sites, result.bytes.between_sites):
-            assert count.measured == pytest.approx(count.predicted, rel=0.03)
-    assert whole.bytes.between_sites.predicted == whole.bytes.between_sites.measured == 0
+CUTS: dict[str, Cut] = {
+    "again": Cut((1,)),
+    "two": Cut((2,)),
+    "two-two": Cut((2, 2)),
+    "three-one": Cut((3, 1)),
+    "three sites": Cut((1, 1, 1)),
+    "tensor": Cut((2, 2), ParallelPlan(tensor=2, sequence_parallel=True)),
+    "pipeline": Cut((2, 2), ParallelPlan(pipeline=2, micro_batch=1)),
+    "context": Cut((2,), ParallelPlan(context=2)),
+    "zero 3": Cut((2, 2), ParallelPlan(zero=3)),
+    "8 bits": Cut((2, 2), sync=SiteSync(codec="blocks", bits=8), within=0.01),
+    "bf16": Cut((2, 1), training={"precision": "bf16"}, within=0.01),
+    "fp16": Cut((2, 2), training={"precision": "fp16"}, within=0.01),
+    "small batches": Cut((2,), training={"micro_batch": 3}),
+}
+
+
+@pytest.fixture(scope="module")
+def alone(module_recipe: GptRecipe, module_launch: Any) -> Run:
+    run = module_launch(in_directory(module_recipe, "alone"), run="alone")
+    assert run.wait() == [EXIT_DONE], run.errors
+    assert len(run.losses) == 50
+    assert run.losses[-1] < run.losses[0] - 1
+    return run  # type: ignore[no-any-return]
+
+
+@pytest.mark.parametrize("name", CUTS)
+def test_however_the_ranks_are_cut_the_losses_are_the_same(
+    name: str, module_recipe: GptRecipe, module_launch: Any, alone: Run
+) -> None:
+    cut = CUTS[name]
+    recipe = msgspec.structs.replace(module_recipe, plan=cut.plan, sync=cut.sync)
+    run = module_launch(in_directory(changed(recipe, **cut.training), name), cut.sites, run=name)
+    assert run.wait() == [EXIT_DONE] * sum(cut.sites), run.errors
+    assert furthest(alone.losses, run.losses) <= cut.within
+    result, whole = run.result, alone.result
+    assert result.bits_per_byte == pytest.approx(whole.bits_per_byte, abs=cut.within)
+    assert result.bigram_bits_per_byte == whole.bigram_bits_per_byte
+    assert (result.steps, result.ranks, result.parameters) == (50, sum(cut.sites), 8032)
+    counts = result.bytes
+    assert counts.between_sites.measured == pytest.approx(counts.between_sites.predicted, rel=0.1)
+    if counts.within_sites.predicted is not None:
+        assert counts.within_sites.measured == pytest.approx(counts.within_sites.predicted, rel=0.1)
+
+
+def test_experts_are_trained_the_same_wherever_they_are(recipe: GptRecipe, launch: Any) -> None:
+    experts = Experts(count=4, per_token=2, ffn=16)
+    recipe = msgspec.structs.replace(
+        recipe, shape=msgspec.structs.replace(recipe.shape, experts=experts)
+    )
+    whole = launch(in_directory(recipe, "whole"), run="whole")
+    assert whole.wait() == [EXIT_DONE], whole.errors
+    spread = msgspec.structs.replace(recipe, plan=ParallelPlan(expert=2))
+    run = launch(in_directory(spread, "spread"), (2, 2), run="spread")
+    assert run.wait() == [EXIT_DONE] * 4, run.errors
+    assert furthest(whole.losses, run.losses) <= 1e-4
 
 
 def test_what_a_run_writes(recipe: GptRecipe, launch: Any) -> None:
@@ -85,10 +169,12 @@ def test_what_a_run_writes(recipe: GptRecipe, launch: Any) -> None:
     assert [line.step for line in lines if isinstance(line, StepDone)] == [1, 2, 3, 4, 5]
     saved = [Path(line.path).name for line in lines if isinstance(line, CheckpointDone)]
     assert saved == ["step-00000002", "step-00000004", "step-00000005"]
-    kept = sorted(os.listdir(recipe.checkpoint.directory))
-    assert kept == ["in-use.lock", *saved[1:]]
+    for site in ("site0", "site1"):
+        kept = sorted(os.listdir(Path(recipe.checkpoint.directory) / site))
+        assert kept == ["in-use.lock", *saved[1:]]
     assert run.lines(1) == []
     assert run.lines(2)[0] == Ready()
+    assert not (run.directory / "metrics-site1.jsonl").exists()  # the same would stand in it
     row = run.metrics[3]
     assert (row.attempt, row.step, row.tokens) == (1, 4, 8 * 32)
     assert row.sites["site0"].tokens + row.sites["site1"].tokens == row.tokens
@@ -112,36 +198,143 @@ def test_a_large_bucket_costs_what_is_predicted(recipe: GptRecipe, launch: Any) 
     run = launch(recipe, (2,))
     assert run.wait() == [EXIT_DONE] * 2, run.errors
     count = run.result.bytes.within_sites
-    assert count.predicted > 2 * 2.5 * 11e6
+    assert count.predicted > 2 * 2 * 11e6
     assert count.measured == pytest.approx(count.predicted, rel=0.01)
+    two = launch(in_directory(recipe, "two"), (2, 1), run="two")
+    assert two.wait() == [EXIT_DONE] * 3, two.errors
+    for count in (two.result.bytes.within_sites, two.result.bytes.between_sites):
+        assert count.predicted > 2 * 2 * 11e6
+        assert count.measured == pytest.approx(count.predicted, rel=0.01)
 
 
 def test_stopped_and_resumed_with_other_ranks_is_as_if_undisturbed(
     recipe: GptRecipe, launch: Any
 ) -> None:
-    recipe = changed(recipe, steps=200, interval_steps=1000)
+    recipe = changed(recipe, steps=80, interval_steps=1000)
     straight = launch(in_directory(recipe, "straight"), (1,), run="straight")
     stopped = launch(recipe, (1, 1))
     while len(stopped.lines()) < 6:
         SystemClock().sleep(0.01)
-    stopped.processes[1].send_signal(signal.SIGINT)  # not a request: the agent's terminal
-    stopped.processes[1].send_signal(signal.SIGTERM)
+    stopped.signal(1, signal.SIGINT)  # not a request: the agent's terminal
+    stopped.signal(1, signal.SIGTERM)
     assert stopped.wait() == [EXIT_STOPPED] * 2, stopped.errors
     done = len(stopped.losses)
-    assert 5 <= done < 200
-    assert stopped.lines()[-1].step == done
-    resumed = launch(recipe, (1,), attempt=2)
-    assert resumed.wait() == [EXIT_DONE], resumed.errors
+    assert 5 <= done < 80
+    assert [line.step for line in (stopped.lines()[-1], stopped.lines(1)[-1])] == [done, done]
+    told = len(stopped.lines())
+    sharded = msgspec.structs.replace(recipe, plan=ParallelPlan(zero=3))
+    resumed = launch(sharded, (2,), attempt=2)
+    while len(resumed.lines()) < told + 6:
+        SystemClock().sleep(0.01)
+    resumed.signal(0, signal.SIGTERM)
+    assert resumed.wait() == [EXIT_STOPPED] * 2, resumed.errors
+    assert Ready(resumed_step=done, notes=(ANEW.format(1, 2),)) in resumed.lines()
+    again = len(resumed.losses)
+    assert done + 5 <= again < 80
+    cut = msgspec.structs.replace(recipe, plan=ParallelPlan(tensor=2))
+    last = launch(cut, (2, 2), attempt=3)
+    assert last.wait() == [EXIT_DONE] * 4, last.errors
     assert straight.wait() == [EXIT_DONE], straight.errors
-    assert Ready(resumed_step=done) in resumed.lines()
-    assert furthest(straight.losses, resumed.losses) <= 1e-4
-    assert [row.step for row in resumed.metrics] == list(range(1, 201))
-    assert resumed.metrics[-1].attempt == 2
-    again = launch(recipe, (1,), attempt=3)
-    assert again.wait() == [EXIT_DONE], again.errors
-    assert len(again.losses) == 200
-    assert again.result.bytes.steps == 0
-    assert again.result.bits_per_byte == pytest.approx(resumed.result.bits_per_byte, abs=1e-9)
+    ready = [line for line in last.lines(2) if isinstance(line, Ready)]
+    assert ready[-1].resumed_step == again
+    assert ready[-1].notes[-1] == f"takes over training step {again} from another site"
+    assert furthest(straight.losses, last.losses) <= 1e-4
+    assert [row.step for row in last.metrics] == list(range(1, 81))
+    assert last.metrics[-1].attempt == 3
+    once_more = launch(recipe, (1,), attempt=4)
+    assert once_more.wait() == [EXIT_DONE], once_more.errors
+    assert len(once_more.losses) == 80
+    assert once_more.result.bytes.steps == 0
+    assert once_more.result.bits_per_byte == pytest.approx(last.result.bits_per_byte, abs=1e-6)
+
+
+def test_a_site_with_an_older_checkpoint_takes_the_others_state(
+    recipe: GptRecipe, launch: Any
+) -> None:
+    recipe = changed(recipe, steps=9, interval_steps=4, min_learning_rate=3e-3)
+    first = launch(recipe, (2, 1))
+    assert first.wait() == [EXIT_DONE] * 3, first.errors
+    newest = Path(recipe.checkpoint.directory) / "site1" / "step-00000009"
+    for file in newest.iterdir():
+        file.write_bytes(b"")
+    longer = changed(recipe, steps=12)
+    second = launch(longer, (2, 1), attempt=2)
+    assert second.wait() == [EXIT_DONE] * 3, second.errors
+    (ready,) = [line for line in second.lines(2) if isinstance(line, Ready)][1:]
+    assert ready.resumed_step == 9
+    assert ready.notes[-1] == "takes over training step 9 from another site"
+    straight = launch(in_directory(longer, "straight"), run="straight")
+    assert straight.wait() == [EXIT_DONE], straight.errors
+    assert furthest(straight.losses[9:], second.losses[9:]) <= 1e-4
+    assert len(second.losses) == 12
+
+
+def test_sites_that_exchange_weights_train_by_themselves_and_end_with_one_model(
+    recipe: GptRecipe, launch: Any
+) -> None:
+    how = SiteSync(kind="outer", every=4, fragments=2, codec="blocks", bits=8)
+    recipe = msgspec.structs.replace(changed(recipe, steps=24, interval_steps=10), sync=how)
+    run = launch(recipe, (2, 2))
+    assert run.wait() == [EXIT_DONE] * 4, run.errors
+    mine, theirs = run.metrics, run.metrics_in("metrics-site1.jsonl")
+    assert [row.step for row in mine] == [row.step for row in theirs] == list(range(1, 25))
+    assert [list(row.sites) for row in (mine[0], theirs[0])] == [["site0"], ["site1"]]
+    assert mine[0].loss != theirs[0].loss
+    assert mine[0].tokens == theirs[0].tokens == 4 * 32
+    assert mine[-1].loss < mine[0].loss - 0.3
+    rounds = [one for row in mine for one in row.rounds]
+    assert {one.sites for one in rounds} == {("site0", "site1")}, run.errors
+    assert all(one.cosine is not None and one.norm > 0 for one in rounds)
+    counts = run.result.bytes
+    assert counts.within_sites.measured is None
+    assert 0.5 < counts.between_sites.measured / counts.between_sites.predicted < 3
+    weights = [
+        load_weights(Path(recipe.checkpoint.directory) / site / "step-00000024")
+        for site in ("site0", "site1")
+    ]
+    assert weights[0].keys() == weights[1].keys()
+    assert all(torch.equal(weights[0][name], weights[1][name]) for name in weights[0])
+
+
+def test_another_cut_or_method_goes_on_with_the_same_weights(
+    recipe: GptRecipe, launch: Any
+) -> None:
+    how = SiteSync(kind="outer", every=4, fragments=2)
+    recipe = changed(recipe, steps=12, min_learning_rate=3e-3)
+    first = launch(msgspec.structs.replace(recipe, sync=how), (1, 1))
+    assert first.wait() == [EXIT_DONE] * 2, first.errors
+    second = launch(changed(msgspec.structs.replace(recipe, sync=how), steps=20), (2, 2), attempt=2)
+    assert second.wait() == [EXIT_DONE] * 4, second.errors
+    third = launch(changed(recipe, steps=28), (2, 2), attempt=3)
+    assert third.wait() == [EXIT_DONE] * 4, third.errors
+    losses = third.losses
+    assert len(losses) == 28
+    for end in (12, 20):  # no jump up where the next one begins
+        assert losses[end] < losses[end - 2]
+    notes = [line.notes for line in third.lines() if isinstance(line, Ready)]
+    assert notes == [(), (ANEW.format(1, 2),), ()]
+
+
+def test_gradients_of_several_steps_are_exchanged_together(recipe: GptRecipe, launch: Any) -> None:
+    gathered = msgspec.structs.replace(
+        changed(recipe, steps=10, interval_steps=3), sync=SiteSync(kind="accumulated", every=4)
+    )
+    run = launch(gathered, (2, 1))
+    assert run.wait() == [EXIT_DONE] * 3, run.errors
+    rows = run.metrics
+    assert [row.step for row in rows] == list(range(1, 11))
+    assert [row.grad_norm is not None for row in rows] == [
+        step in (4, 8, 10) for step in range(1, 11)
+    ]
+    assert {row.tokens for row in rows if row.grad_norm is not None} == {8 * 32}
+    saved = [line.step for line in run.lines() if isinstance(line, CheckpointDone)]
+    assert saved == [4, 8, 10]
+    # the same as if there were one process
+    whole = launch(in_directory(gathered, "whole"), run="whole")
+    assert whole.wait() == [EXIT_DONE], whole.errors
+    for row, other in zip(rows, whole.metrics, strict=True):
+        if row.grad_norm is not None:
+            assert row.loss == pytest.approx(other.loss, abs=1e-4)
 
 
 def test_a_damaged_checkpoint_costs_only_the_steps_since_the_one_before(
@@ -150,13 +343,13 @@ def test_a_damaged_checkpoint_costs_only_the_steps_since_the_one_before(
     recipe = changed(recipe, steps=8, interval_steps=3)
     first = launch(recipe)
     assert first.wait() == [EXIT_DONE], first.errors
-    shard = Path(recipe.checkpoint.directory) / "step-00000008" / "shard-00000.safetensors"
+    shard = Path(recipe.checkpoint.directory) / "site0" / "step-00000008" / "__0_0.distcp"
     shard.write_bytes(shard.read_bytes()[:-1])
     second = launch(recipe, attempt=2)
     assert second.wait() == [EXIT_DONE], second.errors
     ready = [line for line in second.lines() if isinstance(line, Ready)][1]
     assert ready.resumed_step == 6
-    assert "step-00000008: shard-00000.safetensors has" in ready.notes[0]
+    assert "step-00000008: __0_0.distcp has" in ready.notes[0]
     losses = second.losses
     assert furthest(losses[6:8], losses[8:10]) <= 1e-6
     narrower = msgspec.structs.replace(recipe.shape, ffn=16)
@@ -189,7 +382,8 @@ def test_a_resumed_job_reads_the_same_text_in_the_same_order(
 def test_damaged_checkpoints_are_not_started_over_from(recipe: GptRecipe, launch: Any) -> None:
     first = launch(changed(recipe, steps=2))
     assert first.wait() == [EXIT_DONE], first.errors
-    (Path(recipe.checkpoint.directory) / "step-00000002" / "manifest.json").unlink()
+    saved = Path(recipe.checkpoint.directory) / "site0" / "step-00000002"
+    (saved / "manifest.json").unlink()
     second = launch(changed(recipe, steps=4), attempt=2)
     assert second.wait() == [EXIT_CONFIG]
     failure = second.lines()[-1]
@@ -202,34 +396,65 @@ def test_two_jobs_do_not_share_a_directory(recipe: GptRecipe, launch: Any) -> No
     first = launch(changed(recipe, steps=100_000))
     while len(first.lines()) < 3:
         SystemClock().sleep(0.01)
-    second = launch(changed(recipe, steps=4), (1, 1), run="second", job="job-2")
+    second = launch(changed(recipe, steps=4), (2,), run="second", job="job-2")
     assert second.wait() == [EXIT_CONFIG] * 2
     failure = second.lines()[-1]
-    assert "another job keeps its checkpoints" in failure.message
-    assert failure.remedy == "give each job a directory of its own"
+    assert "another training keeps its checkpoints" in failure.message
+    assert failure.remedy == "give each one of its own"
 
 
 def test_a_dead_peer_is_told_in_one_line(recipe: GptRecipe, launch: Any) -> None:
-    run = launch(changed(recipe, steps=100_000), (1, 1))
+    run = launch(changed(recipe, steps=100_000), (2,))
     while len(run.lines()) < 3:
         SystemClock().sleep(0.01)
-    run.processes[1].kill()
+    run.signal(1, signal.SIGKILL)
     assert run.wait() == [EXIT_PEER_LOST, -signal.SIGKILL]
     assert "another rank went away" in run.errors[0]
     assert "Traceback" not in run.errors[0]
     assert not [line for line in run.lines() if isinstance(line, Failure)]
 
 
+def test_who_waits_for_a_lost_site_and_is_stopped_is_its_victim(
+    recipe: GptRecipe, launch: Any
+) -> None:
+    run = launch(changed(recipe, steps=100_000), (1, 1))
+    while len(run.lines()) < 3:
+        SystemClock().sleep(0.01)
+    run.signal(1, signal.SIGKILL)
+    assert run.wait_for(1) == -signal.SIGKILL
+    run.signal(0, signal.SIGTERM)  # as the control plane does
+    assert run.wait() == [EXIT_PEER_LOST, -signal.SIGKILL]
+    assert "site1 went away" in run.errors[0]
+
+
+def test_a_site_that_exchanges_weights_outlives_the_others(recipe: GptRecipe, launch: Any) -> None:
+    how = SiteSync(kind="outer", every=4)
+    recipe = msgspec.structs.replace(changed(recipe, steps=100_000), sync=how)
+    run = launch(recipe, (1, 1))
+    while len(run.lines()) < 3:
+        SystemClock().sleep(0.01)
+    run.signal(1, signal.SIGKILL)
+    assert run.wait_for(1) == -signal.SIGKILL
+    seen = len(run.lines())
+    while len(run.lines()) < seen + 5:
+        SystemClock().sleep(0.01)
+    run.signal(0, signal.SIGTERM)
+    assert run.wait() == [EXIT_STOPPED, -signal.SIGKILL], run.errors
+    assert isinstance(run.lines()[-2], CheckpointDone) or isinstance(
+        run.lines()[-1], CheckpointDone
+    )
+
+
 def test_a_disk_that_is_full_at_one_rank_stops_all_of_them(recipe: GptRecipe, launch: Any) -> None:
     recipe = changed(recipe, steps=4, interval_steps=2)
     first = launch(recipe, (2,), run="first", small_files_rank=1)
     assert first.wait() == [EXIT_IO] * 2, first.errors
-    assert os.listdir(recipe.checkpoint.directory) == ["in-use.lock"]
+    assert os.listdir(Path(recipe.checkpoint.directory) / "site0") == ["in-use.lock"]
     failure = first.lines()[-1]
     assert isinstance(failure, Failure)
-    assert "rank 1: File too large" in failure.message
+    assert "rank 1: " in failure.message
+    assert "File too large" in failure.message
     assert "bytes) there: make room" in failure.remedy
-    assert str(8032 * 3 * 4) in failure.remedy
 
 
 def test_a_checkpoint_directory_that_cannot_be(recipe: GptRecipe, launch: Any) -> None:
@@ -251,7 +476,7 @@ def test_a_loss_that_is_no_number_stops_all_and_saves_nothing(
     assert isinstance(failure, Failure)
     assert failure.message.startswith("the loss of step")
     assert "lower optimizer.learning_rate" in failure.remedy
-    assert os.listdir(recipe.checkpoint.directory) == ["in-use.lock"]
+    assert os.listdir(Path(recipe.checkpoint.directory) / "site0") == ["in-use.lock"]
 
 
 def test_data_that_is_missing_is_the_jobs_fault(recipe: GptRecipe, launch: Any) -> None:
@@ -274,7 +499,30 @@ def test_sites_with_other_text_do_not_train_on(
     data = msgspec.structs.replace(recipe.data, text=("book.txt",), held_out=0.0)
     run = launch(msgspec.structs.replace(recipe, data=data), (1, 1), started_in=places)
     assert run.wait() == [EXIT_CONFIG] * 2, run.errors
-    assert run.lines()[-1].message == "data.text: rank 1 reads other text than rank 0"
+    failure = run.lines()[-1]
+    assert failure.message == "sync: site1 and this site do not train the same thing"
+    assert "the same model, cut, seed, text" in failure.remedy
+
+
+def test_cuts_that_cannot_be_are_the_jobs_fault(recipe: GptRecipe, launch: Any) -> None:
+    cases = {
+        "parallel: a copy of the model takes 2 ranks, and a site has 1": (
+            (2, 1), ParallelPlan(tensor=2), {},
+        ),
+        "resources.accelerators: a model is spread over the ranks of a site": (
+            (2, 1), ParallelPlan(zero=3), {"global_batch": 9},
+        ),
+        "global_batch: is 9, and 2 copies of the model must have equal shares": (
+            (2,), ParallelPlan(zero=1), {"global_batch": 9},
+        ),
+        "global_batch: is 1, fewer sequences than there are copies of the model (2)": (
+            (1, 1), ParallelPlan(), {"global_batch": 1},
+        ),
+    }  # fmt: skip
+    for message, (sites, plan, training) in cases.items():
+        run = launch(changed(msgspec.structs.replace(recipe, plan=plan), **training), sites)
+        assert run.wait() == [EXIT_CONFIG] * sum(sites), run.errors
+        assert run.lines()[-1].message.startswith(message)
 
 
 def test_a_fault_of_ours_is_told_in_full(recipe: GptRecipe, launch: Any) -> None:

@@ -23,8 +23,9 @@ def test_a_name_that_is_none_is_an_error_as_usual() -> None:
         gl.nothing  # noqa: B018
 
 
-def test_a_rank_of_the_recipe_waits_for_nothing_that_it_does_not_use() -> None:
-    loaded = "import sys, gridloom.runtime.entry; print(*sys.modules)"
+def test_a_loop_on_one_rank_waits_for_nothing_that_it_does_not_use() -> None:
+    names = "import sys, gridloom.runtime as gl; gl.init, gl.sync, gl.data, gl.report"
+    loaded = f"{names}; print(*sys.modules)"
     done = subprocess.run(
         [sys.executable, "-c", loaded], capture_output=True, text=True, check=True
     )

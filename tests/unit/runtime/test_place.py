@@ -3,11 +3,12 @@
 import dataclasses
 from typing import Any
 
+import psutil
 import pytest
 
 from gridloom.base.errors import InputError
 from gridloom.model.parallel import SiteSync
-from gridloom.runtime.place import ALONE, Place, place_in
+from gridloom.runtime.place import ALONE, Place, interface_of, place_in
 from gridloom.wire.launch import Rank
 
 
@@ -102,10 +103,18 @@ def test_nodes_of_equal_size_need_not_be_listed() -> None:
     assert place.speakers == {"north": ("10.0.0.1", 5002), "south": ("10.1.0.1", 5003)}
 
 
-def test_sites_of_different_size_are_refused() -> None:
-    uneven = rank(site_ranks=(("north", 3), ("south", 1)))
-    with pytest.raises(InputError, match="different numbers of ranks: north 3, south 1"):
-        place_in(uneven.environment())
+def test_sites_may_have_different_numbers_of_ranks() -> None:
+    uneven = rank(3, local_rank=0, node_ranks=(2, 1, 1), site_ranks=(("north", 3), ("south", 1)))
+    place = place_in(uneven.environment())
+    assert (place.site_sizes, place.first, place.rank, place.size) == ((3, 1), 3, 0, 1)
+    assert [p.first for p in places()] == [0, 0, 2, 2]
+    assert dataclasses.replace(place, sizes=()).site_sizes == (1, 1)  # as many as this one has
+
+
+def test_the_interface_of_an_address_is_found() -> None:
+    name = interface_of("127.0.0.1")
+    assert "127.0.0.1" in [one.address for one in psutil.net_if_addrs()[name]]
+    assert interface_of("192.0.2.1") == interface_of("not..a.name") == interface_of("") == ""
 
 
 def test_a_variable_that_is_missing_or_malformed_is_named() -> None:

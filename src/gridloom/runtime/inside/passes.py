@@ -63,23 +63,26 @@ class Passes:
         self._stages, self._axes = stages, axes
         self._gradients, self._scaler = gradients, scaler
         self._links = stages[0].links
-        self._totals = self._nothing()
+        self._totals, self._weight = self._nothing(), 1.0
         self._pipeline = (
             Pipeline(stages, axes, self._loss, formats) if axes.pipeline.size > 1 else None
         )
 
-    def run(self, inputs: Tensor, targets: Tensor, *, last: bool) -> Totals:
+    def run(self, inputs: Tensor, targets: Tensor, *, last: bool, weight: float = 1.0) -> Totals:
         """Add a batch's gradients up; return its totals, this rank's addends.
+
+        After the last one the sums are to be completed by ``Gradients.finish``.
 
         Args:
             inputs: Tokens ``[sequences, time]``, equal on all ranks of a copy of the model.
             targets: Likewise, ``IGNORED`` where none counts.
             last: Gradients are complete after it, and are summed over the site.
+            weight: Of the gradients.
 
         Raises:
             InputError: The batch cannot be cut as the plan says.
         """
-        self._totals = self._nothing()
+        self._totals, self._weight = self._nothing(), weight
         inputs, targets = self._own(inputs), self._own(targets)
         if self._pipeline is not None:
             at_once = self._axes.plan.micro_batch or 1
@@ -89,8 +92,6 @@ class Passes:
                 self._pipeline.run(inputs, targets, at_once)
         else:
             self._in_turn(inputs, targets, last=last)
-        if last:
-            self._gradients.finish()
         return self._totals
 
     def evaluate(self, inputs: Tensor, targets: Tensor) -> Totals:
@@ -125,7 +126,7 @@ class Passes:
         logits, router_loss = given if isinstance(given, tuple) else (given, given.new_zeros(()))
         entropy = cross_entropy(logits, own)
         self._totals += Totals(entropy.detach(), (own != IGNORED).sum(), router_loss.detach())
-        whole: Tensor = (entropy + router_loss) * self._scaler.scale
+        whole: Tensor = (entropy + router_loss) * (self._scaler.scale * self._weight)
         return whole
 
     def _own(self, tokens: Tensor) -> Tensor:

@@ -70,27 +70,39 @@ class SiteModel:
         self.scaler = scaler
         self._passes = passes
         self._update: Update | None = None
+        self._is_open = passes is None
 
     @property
     def module(self) -> nn.Module:
         """The module of this rank; to be called as before it was cut."""
         return self.modules[0]
 
-    def optimize(self, training: Training) -> None:
-        """Give the model the recipe's AdamW."""
+    def optimize(self, training: Training) -> torch.optim.Optimizer:
+        """Give the model the recipe's AdamW, and return it."""
         self._update = Update(self.parameters, training, self.scaler or LossScaler(1.0))
+        return self._update.optimizer
 
-    def accumulate(self, inputs: Tensor, targets: Tensor, *, last: bool = True) -> Totals:
+    def accumulate(
+        self,
+        inputs: Tensor,
+        targets: Tensor,
+        *,
+        last: bool = True,
+        complete: bool = True,
+        tokens: float = 1.0,
+    ) -> Totals:
         """Take a batch forward and backward; its gradients add to those that are there.
 
-        They are sums over tokens. After the ``last`` batch of a step they are summed over the
-        site; before it, as little as the plan allows is sent.
+        They are sums over tokens, or means over as many as are told. After the ``last`` batch of a
+        step they are summed over the site; before it, as little as the plan allows is sent.
 
         Args:
             inputs: Tokens ``[sequences, time]``; ranks with equal ``axes.data_rank`` give equal
                 ones, and where weights are sharded all give equally many.
             targets: Likewise; ``IGNORED`` where none counts.
             last: No more batches follow in this step.
+            complete: Return when the sums are there; else ``finish`` waits for them.
+            tokens: By which gradients are divided.
 
         Returns:
             This rank's addends; ``sum_totals`` makes them whole.
@@ -100,7 +112,11 @@ class SiteModel:
         """
         if self._passes is None:
             raise InputError("a module of your own has its own forward and backward passes")
-        return self._passes.run(inputs, targets, last=last)
+        totals = self._passes.run(inputs, targets, last=last, weight=1 / tokens)
+        self._is_open = last
+        if complete:
+            self.finish()
+        return totals
 
     def evaluate(self, inputs: Tensor, targets: Tensor) -> Totals:
         """Take a batch forward alone; arguments, result and errors as of ``accumulate``."""
@@ -144,8 +160,26 @@ class SiteModel:
         return Outcome(norm, skipped=not finite)
 
     def finish(self) -> None:
-        """Complete the sums of gradients after a backward pass of the user's own."""
-        self.gradients.finish()
+        """Complete the sums of gradients over the site, if they are not complete yet."""
+        if self._is_open:
+            self.gradients.finish()
+        self._is_open = self._passes is None
+
+    def unscale(self) -> bool:
+        """Take the scale of the loss out of complete gradients; return whether they are finite.
+
+        Those that are not become zero, and the next scale is smaller. Without a scale, nothing is
+        done or looked at.
+        """
+        if self.scaler is None:
+            return True
+        finite = math.isfinite(self.gradients.norm())
+        if finite:
+            self.gradients.scale(1 / self.scaler.scale)
+        else:
+            self.gradients.zero()
+        self.scaler.update(finite=finite)
+        return finite
 
     def no_sync(self) -> AbstractContextManager[None]:
         """Return a context in which the user's backward passes send nothing."""

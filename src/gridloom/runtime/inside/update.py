@@ -20,6 +20,9 @@ class Update:
 
     It works on the local boxes, not on torch's distributed tensors, which would cost a dispatch
     in Python for each of them.
+
+    Attributes:
+        optimizer: The optimizer, which takes the pieces' gradients by itself at each step.
     """
 
     def __init__(self, pieces: Sequence[Piece], training: Training, scaler: LossScaler) -> None:
@@ -48,15 +51,14 @@ class Update:
                 **{name: torch.zeros_like(weight) for name in _MOMENTS},
             }
 
+        self.optimizer.register_step_pre_hook(self._take_gradients)
+        self.optimizer.register_step_post_hook(self._drop_gradients)
+
     def step(self, learning_rate: float) -> None:
         """Move the weights by their gradients."""
         for group in self.optimizer.param_groups:
             group["lr"] = learning_rate
-        for piece, weight in self._weights:
-            weight.grad = piece.gradient
         self.optimizer.step()
-        for _, weight in self._weights:
-            weight.grad = None
 
     def state(self, whole: Callable[[Piece, Tensor], Tensor]) -> dict[str, Tensor]:
         """Return what a checkpoint keeps beside the weights; the tensors share memory.
@@ -84,6 +86,14 @@ class Update:
             for name in _MOMENTS:
                 state[name].copy_(local_box(tensors[f"{name}.{piece.name}"]))
         self._scaler.load({k: float(tensors[_SCALER + k]) for k in self._scaler.state()})
+
+    def _take_gradients(self, *given: object) -> None:
+        for piece, weight in self._weights:
+            weight.grad = piece.gradient
+
+    def _drop_gradients(self, *given: object) -> None:
+        for _, weight in self._weights:
+            weight.grad = None
 
 
 def local_box(tensor: Tensor) -> Tensor:

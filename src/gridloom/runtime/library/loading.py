@@ -21,7 +21,7 @@ def data(dataset: object, *, batch_size: int, **options: Unpack[DataOptions]) ->
         InputError: The dataset cannot be shared out, or a number cannot be.
     """
     place = current().place
-    share = Share(place.number * place.size + place.rank, len(place.sites) * place.size)
+    share = Share(place.first + place.rank, sum(place.site_sizes))
     if options.get("local", False):
         share = Share(place.rank, place.size)
     return Loader(dataset, batch_size, share, options)

@@ -70,6 +70,14 @@ class Agreement(Protocol):
         ...
 
 
+class OwnAgreement(Agreement, Protocol):
+    """What one of several ranks of a site has of it."""
+
+    def follow_up(self, body: Buffer) -> None:
+        """Take over what goes with the weights in a state, on a rank that owns none of them."""
+        ...
+
+
 class LocalAgreement:
     """All fragments are this process's own."""
 
@@ -133,6 +141,17 @@ class LocalAgreement:
         """As ``Agreement``; the optimiser of a site whose training is kept goes on as it was."""
         state = unpack_state(body, NO_STATE if any(self._kept_tokens()) else self._inner)
         self._adopt(state, [state[f"local.{n}"] for n in range(len(self))])
+
+    def follow_up(self, body: Buffer) -> None:
+        """As ``OwnAgreement``."""
+        unpack_state(body, NO_STATE if any(self._kept_tokens()) else self._inner)
+        self._adopt(self._common(), [self._fragments.read(n) for n in range(len(self))])
+
+    def restart(self) -> None:
+        """Agree on the weights as they are, with nothing behind them."""
+        for number, one in enumerate(self._agreed):
+            nothing = {name: torch.zeros_like(tensor) for name, tensor in one.state().items()}
+            one.adopt(nothing | {"anchor": self._fragments.read(number)})
 
     def state_dict(self) -> dict[str, Any]:
         """As ``Agreement``."""

@@ -178,6 +178,14 @@ class Averaged(Protocol):
         ...
 
 
+class OwnAveraged(Averaged, Protocol):
+    """What one of several ranks of a site has of it."""
+
+    def follow_up(self, body: Buffer) -> None:
+        """Take over what goes with the weights in a state, on a rank that owns none of them."""
+        ...
+
+
 class LocalGradients:
     """What this rank owns (plays ``Averaged`` for a site of one rank)."""
 
@@ -303,6 +311,10 @@ class LocalGradients:
         state = unpack_state(body, self._trained.inner)
         for bucket, weights in enumerate(self._trained.weights):
             weights.write(0, state[f"weights.{bucket}"])
+
+    def follow_up(self, body: Buffer) -> None:
+        """As ``OwnAveraged``."""
+        unpack_state(body, self._trained.inner)
 
     def state_dict(self) -> dict[str, Any]:
         """As ``Averaged``; between two steps."""

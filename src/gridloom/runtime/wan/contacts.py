@@ -46,25 +46,36 @@ class Contacts:
         left: Sites that have ended.
     """
 
-    def __init__(self, me: str, members: Sequence[str], quorum: Quorum) -> None:
+    def __init__(
+        self, me: str, members: Sequence[str], quorum: Quorum, absence_s: float = 0.0
+    ) -> None:
         self.known: dict[str, Contact] = {}
         self.sees: dict[str, int] = {}
         self.can_lead: set[str] = set()
         self.left: set[str] = set()
         self._me, self._members, self._quorum = me, tuple(members), quorum
         self._parted: dict[str, Contact] = {}
+        self._absence_s = absence_s
+        self._lost_s: dict[str, float] = {}
 
     def up(self, peer: str, *, resumed: bool) -> None:
         """A connection has come up; what is known of a process that lives on still holds."""
+        self._lost_s.pop(peer, None)
         parted = self._parted.pop(peer, Contact())
         self.known[peer] = parted if resumed else Contact()
         self.left.discard(peer)
 
-    def down(self, peer: str) -> None:
+    def down(self, peer: str, now_s: float) -> None:
         """A connection has broken."""
         if peer in self.known:
+            if peer not in self.left:
+                self._lost_s[peer] = now_s
             self._parted[peer] = self.known[peer]
             self.forget(peer)
+
+    def missing(self, now_s: float) -> list[str]:
+        """Return the sites that were lost so lately that a round waits for them."""
+        return [name for name, s in self._lost_s.items() if now_s - s < self._absence_s]
 
     def forget(self, peer: str) -> None:
         """A site is not listened to any more."""

@@ -2,14 +2,17 @@
 
 An update waits for the sites that are in contact, and for no others: a site that cannot be heard,
 or does not answer within the rounds' patience, is left out of it. A site without a quorum goes on
-with its own gradients, and takes the others' state over when they are back.
+with its own gradients, and takes the others' state over when they are back. Before it counts as
+lost, a site that was in contact is waited for, as long as the rounds' policy says.
 
 Gradients are cut into buckets. The payload of a round is that of all buckets, so that a round holds
 a whole step or nothing of it; but what is ready of it is sent ahead, while the rest is still made.
+A few plain numbers may ride at its end: every site gives its own, and gets the sums.
 """
 
 import contextlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import accumulate, pairwise
 from typing import Any
 
@@ -17,30 +20,69 @@ import torch
 from torch import Tensor
 
 from gridloom.runtime.compress import NotFiniteError
+from gridloom.runtime.failure import PeerLostError
 from gridloom.runtime.wan.averaged import Averaged
 from gridloom.runtime.wan.history import Buffer, Given
-from gridloom.runtime.wan.meeting import await_done, join, part
+from gridloom.runtime.wan.meeting import await_done, join, never, part
 from gridloom.runtime.wan.outcome import Adopted, Outcome
 from gridloom.runtime.wan.outer import Parts
 from gridloom.runtime.wan.peers import LOOK_S, Peers
 from gridloom.runtime.wan.state import as_buffer, as_payload
 
 
-class GradientSync:
-    """Averages the gradients of a site with those of others."""
+@dataclass(frozen=True)
+class Riders:
+    """Plain numbers at the end of every payload, and who wants to know of them.
 
-    def __init__(self, averaged: Averaged, peers: Peers) -> None:
+    Attributes:
+        count: How many there are.
+        should_stop: Whether this process was asked to stop.
+    """
+
+    count: int = 0
+    should_stop: Callable[[], bool] = never
+
+    @property
+    def size_bytes(self) -> int:
+        """What they add to a payload."""
+        return 8 * self.count
+
+    def of(self, numbers: Sequence[float]) -> list[Tensor]:
+        """Return numbers as the end of a payload; nothing if none are to ride."""
+        rode = torch.tensor(numbers, dtype=torch.float64).view(torch.uint8)
+        return [rode] if self.count else []
+
+    def sums(self, given: Sequence[Given]) -> tuple[float, ...]:
+        """Return what rides on payloads, summed up."""
+        total = torch.zeros(self.count, dtype=torch.float64)
+        for one in given if self.count else ():
+            total += as_payload(one.payload)[-self.size_bytes :].clone().view(torch.float64)
+        return tuple(total.tolist())
+
+
+class GradientSync:
+    """Averages the gradients of a site with those of others.
+
+    Attributes:
+        sums: What rode with the gradients of the last update, summed over the sites in it.
+    """
+
+    def __init__(self, averaged: Averaged, peers: Peers, riders: Riders | None = None) -> None:
         """Begin with weights that are equal at all sites.
 
         Args:
             averaged: The gradients.
             peers: The other sites; their rounds must ``combine`` by this object's ``combine``.
+            riders: What rides along; by default nothing.
         """
+        self.sums: tuple[float, ...] = ()
+        self._riders = riders or Riders()
         self._averaged, self._peers = averaged, peers
         self._stages = averaged.stages()
         sizes_bytes = {stage: averaged.sizes_bytes(stage) for stage in self._stages}
         self._all_spans = {stage: _spans(sizes) for stage, sizes in sizes_bytes.items()}
-        self._all_bytes = {stage: sum(sizes) for stage, sizes in sizes_bytes.items()}
+        rode = self._riders.size_bytes
+        self._all_bytes = {stage: sum(sizes) + rode for stage, sizes in sizes_bytes.items()}
         self._stage = self._stages[0]
         self._ahead = 0
         peers.rounds.payload_bytes = self._payload_bytes
@@ -59,7 +101,7 @@ class GradientSync:
         with contextlib.suppress(NotFiniteError):  # `exchange` will meet it again
             self._send_ahead(bucket)
 
-    def exchange(self, tokens: float) -> bool:
+    def exchange(self, tokens: float, numbers: Sequence[float] = ()) -> bool:
         """Make the update of one training step from all sites' gradients.
 
         Updates of rounds that the others have ended since the last call are made first. Then this
@@ -68,20 +110,23 @@ class GradientSync:
 
         Args:
             tokens: Behind this site's gradients.
+            numbers: That ride along, as many as the riders say.
 
         Returns:
             Whether they are in what the sites agree on.
 
         Raises:
             NotFiniteError: They are not finite; nothing was sent, and there was no update.
+            PeerLostError: This site is to stop, and waits for one that was lost.
         """
         rounds = self._peers.rounds
+        self.sums = tuple(numbers)
         self._peers.pump()
         has_missed = bool(rounds.settled)
         is_of_another_model = any(isinstance(what, Adopted) for what in rounds.settled)
         self._take_in()
         shared = False
-        if rounds.leader() and not rounds.is_behind() and not is_of_another_model:
+        if self._is_held() and not rounds.is_behind() and not is_of_another_model:
             shared = self._share(tokens)
         elif has_missed:
             self._averaged.drop()
@@ -91,9 +136,9 @@ class GradientSync:
         self._serve()
         return shared
 
-    def join(self, patience_s: float) -> list[str]:
+    def join(self, patience_s: float, should_stop: Callable[[], bool] = never) -> list[str]:
         """As ``meeting.join``."""
-        return join(self._peers, self._follow, patience_s)
+        return join(self._peers, self._follow, patience_s, should_stop)
 
     def finish(self, patience_s: float) -> None:
         """Follow those who still train after the last update here, and leave."""
@@ -116,7 +161,7 @@ class GradientSync:
             self._averaged.combine(bucket, self._parts(given, bucket))
             for bucket in range(len(self._spans))
         ]
-        return as_buffer(torch.cat(payloads))
+        return as_buffer(torch.cat([*payloads, *self._riders.of(self._riders.sums(given))]))
 
     @property
     def _spans(self) -> list[slice]:
@@ -148,7 +193,7 @@ class GradientSync:
         rounds.offer(tokens, self._offered(), self._peers.now_s())
         # a leader that does not answer is counted out after twice the patience, and the next leads
         deadline_s = self._peers.now_s() + 4 * rounds.patience_s
-        while not rounds.settled and rounds.leader() and self._peers.now_s() < deadline_s:
+        while not rounds.settled and self._is_held() and self._peers.now_s() < deadline_s:
             self._serve()
             self._peers.pump(LOOK_S)
         if not rounds.settled:
@@ -158,6 +203,13 @@ class GradientSync:
         if not shared:
             self._averaged.take_back()
         return shared
+
+    def _is_held(self) -> bool:
+        """Return whether a round is held now, or when a site that was just lost is back in time."""
+        missing = self._peers.rounds.missing(self._peers.now_s())
+        if missing and self._riders.should_stop():
+            raise PeerLostError(f"{', '.join(missing)} went away")
+        return bool(missing or self._peers.rounds.leader())
 
     def _offered(self) -> Buffer:
         """Return the payload of the whole step; all but its last bucket is on its way already."""
@@ -169,7 +221,7 @@ class GradientSync:
             self._ahead = 0
             self._averaged.drop()
             raise
-        whole = as_buffer(torch.cat(payloads))
+        whole = as_buffer(torch.cat([*payloads, *self._riders.of(self.sums)]))
         self._peers.complete(whole)
         return whole
 
@@ -193,6 +245,7 @@ class GradientSync:
         for what in settled:
             match what:
                 case Outcome():
+                    self.sums = self._riders.sums(what.parts)
                     self._turn_to(what.round)
                     for bucket in range(len(self._spans)):
                         self._averaged.take(bucket, self._parts(what.parts, bucket))

@@ -5,7 +5,17 @@ from collections.abc import Callable
 from gridloom.runtime.wan.peers import LOOK_S, Peers
 
 
-def join(peers: Peers, take_in: Callable[[], None], patience_s: float) -> list[str]:
+def never() -> bool:
+    """Return that nobody has asked for a stop."""
+    return False
+
+
+def join(
+    peers: Peers,
+    take_in: Callable[[], None],
+    patience_s: float,
+    should_stop: Callable[[], bool] = never,
+) -> list[str]:
     """Meet the others before the first training step; return the sites in contact.
 
     Waits until all are there and this site has what they have, for ``patience_s`` at most.
@@ -14,12 +24,13 @@ def join(peers: Peers, take_in: Callable[[], None], patience_s: float) -> list[s
         peers: The other sites.
         take_in: Takes in what they sent.
         patience_s: How long.
+        should_stop: Whether this process was asked to stop, and is not to wait any longer.
 
     Raises:
         InputError: A site trains with other settings than this one.
     """
     deadline_s = peers.now_s() + patience_s
-    while not peers.rounds.is_level() and peers.now_s() < deadline_s:
+    while not (peers.rounds.is_level() or should_stop()) and peers.now_s() < deadline_s:
         peers.pump(LOOK_S)
         take_in()
         peers.require_same()

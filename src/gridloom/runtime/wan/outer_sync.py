@@ -7,14 +7,14 @@ between two offers is told, or follows from what a round costs beside a step.
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from gridloom.model.parallel import OUTER_WORK_SHARE
 from gridloom.runtime.wan.agreement import Agreement
 from gridloom.runtime.wan.history import Buffer, Given
-from gridloom.runtime.wan.meeting import await_done, join, part
+from gridloom.runtime.wan.meeting import await_done, join, never, part
 from gridloom.runtime.wan.outcome import Adopted, Outcome
 from gridloom.runtime.wan.peers import LOOK_S, Peers
 from gridloom.runtime.wan.state import as_buffer, as_payload
@@ -94,9 +94,9 @@ class OuterSync:
         self._turn(due=self._is_due())
         self._slot.note(began_s, self._peers.now_s())
 
-    def join(self, patience_s: float) -> list[str]:
+    def join(self, patience_s: float, should_stop: Callable[[], bool] = never) -> list[str]:
         """As ``meeting.join``."""
-        return join(self._peers, self._take_in, patience_s)
+        return join(self._peers, self._take_in, patience_s, should_stop)
 
     def finish(self, patience_s: float) -> None:
         """Bring all sites to one model after the last training step, and leave.

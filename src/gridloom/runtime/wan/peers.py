@@ -100,8 +100,13 @@ class Peers:
         self._outgoing.complete(payload)
 
     def require_same(self) -> None:
-        """Raise ``InputError`` if a site in contact trains with other settings than this one."""
+        """Raise ``InputError`` if a site in contact trains with other settings than this one.
+
+        The connections are closed then, after what was sent has arrived: the other site is to
+        hear of it, too, and not to wait for this one.
+        """
         if self.rounds.strangers:
+            self._connections.close(_GOODBYE_S)
             names = ", ".join(sorted(self.rounds.strangers))
             raise InputError(
                 [
@@ -117,6 +122,10 @@ class Peers:
         """Return what is known of each connection, by site."""
         return self._connections.links()
 
+    def traffic_bytes(self) -> int:
+        """Return the bytes that were sent to and received from the other sites."""
+        return sum(link.sent_bytes + link.received_bytes for link in self.links().values())
+
     def now_s(self) -> float:
         """Return the time that rounds are measured with."""
         return self._clock.monotonic_s()
@@ -128,6 +137,10 @@ class Peers:
         while self.rounds.in_contact() and self.now_s() < deadline_s:
             self.pump(LOOK_S)
         self._connections.close(_GOODBYE_S)
+
+    def break_off(self) -> None:
+        """End without a word: the other sites find this one lost."""
+        self._connections.close()
 
     def _take(self, event: Received) -> None:
         was_strange = event.peer in self.rounds.strangers

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from gridloom.runtime.wan.agreement import Agreement
+from gridloom.runtime.wan.agreement import OwnAgreement
 from gridloom.runtime.wan.history import Buffer
 from gridloom.runtime.wan.outer import Moved, Parts
 from gridloom.runtime.wan.site_ranks import Call, SiteRanks, shares_of
@@ -36,14 +36,18 @@ class SiteAgreement:
     rank, while the others are in ``follow``.
     """
 
-    def __init__(self, own: Agreement, spread: Callable[[], None]) -> None:
+    def __init__(
+        self, own: OwnAgreement, spread: Callable[[], None], *, alike: bool = False
+    ) -> None:
         """Tell each other how much each rank owns.
 
         Args:
             own: This rank's part.
             spread: Gives weights that have changed to the ranks that have copies; all call it.
+            alike: Every rank has a whole copy of the model, and the first one owns it: a state
+                is good for sites of any number of ranks.
         """
-        self._own, self._spread = own, spread
+        self._own, self._spread, self._alike = own, spread, alike
         self._ranks = SiteRanks()
         sizes = torch.tensor([own.payload_bytes(n) for n in range(len(own))])
         self._sizes = self._ranks.table(sizes)  # [ranks, fragments]
@@ -97,7 +101,7 @@ class SiteAgreement:
 
     def check(self, body: Buffer) -> None:
         """As ``Agreement``, by the first rank's part: all were made by one program."""
-        self._own.check(shares_of(body, self._ranks.count)[0])
+        self._own.check(body if self._alike else shares_of(body, self._ranks.count)[0])
 
     def unpack(self, body: Buffer) -> None:
         """As ``Agreement``."""
@@ -154,8 +158,14 @@ class SiteAgreement:
         self._spread()
 
     def _pack(self, call: Call) -> Buffer:
-        return self._ranks.pack(self._own.pack())
+        own = self._own.pack()
+        return own if self._alike else self._ranks.pack(own)
 
     def _unpack(self, call: Call) -> None:
-        self._own.unpack(self._ranks.unpack(self._body))
+        if not self._alike:
+            self._own.unpack(self._ranks.unpack(self._body))
+        elif self._ranks.is_first:
+            self._own.unpack(self._ranks.of_first_state(self._body))
+        else:
+            self._own.follow_up(self._ranks.of_first_state(b""))
         self._spread()

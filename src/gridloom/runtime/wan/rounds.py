@@ -48,11 +48,13 @@ class RoundPolicy:
         patience_s: How long a round that has been opened waits for a site that is in contact.
         history_bytes: Payloads of past rounds that are kept for those who missed them.
         quorum: Which share of the sites must be in contact.
+        absence_s: How long a round waits for a site that was in contact and was lost.
     """
 
     patience_s: float = 30.0
     history_bytes: int = 256 * 2**20
     quorum: Quorum = "majority"
+    absence_s: float = 0.0
 
 
 class Rounds:
@@ -65,9 +67,9 @@ class Rounds:
         outbox: Messages to be sent, in order; the caller takes them out.
         settled: Rounds that ended and states that came, in order; the caller takes them out.
         strangers: Sites whose settings differ; they are not listened to.
-        done: Sites that have trained all that they were to, this one too, and the version at which
-            each had.
+        done: Sites that have trained all that they were to, and the version at which each had.
         payload_bytes: Size of every payload of a round, by its number.
+        missing: Returns the lost sites that a round waits for at a time.
     """
 
     def __init__(
@@ -85,8 +87,7 @@ class Rounds:
             members: All sites that may take part, in the order that decides ties.
             settings: Digest of what all sites must agree on.
             policy: How rounds are held.
-            combine: Makes one payload of more than two, so that a result does not grow with the
-                number of sites.
+            combine: Makes one payload of more than two, so that results stay small.
         """
         self.version, self.chain = 0, ""
         self.patience_s = policy.patience_s
@@ -98,13 +99,14 @@ class Rounds:
         self._me, self._members = me, tuple(members)
         self._settings, self._combine = settings, combine
         self._history = History(policy.history_bytes)
-        self._contacts = Contacts(me, members, policy.quorum)
+        self._contacts = Contacts(me, members, policy.quorum, policy.absence_s)
+        self.missing = self._contacts.missing
         self._offers: dict[str, Offered] = {}
         self._leaving: dict[str, int] = {}
         self._has_left = False
         self._opened_s: float | None = None
-        self._offered_to, self._offered_s = "", 0.0
-        self._asked, self._asked_s = "", 0.0
+        self._offered_to = self._asked = ""
+        self._offered_s = self._asked_s = 0.0
         self._lag_since_s: float | None = None
         self._told_looks = 1, self.has_quorum()
 
@@ -134,11 +136,7 @@ class Rounds:
             self._send(peer, State(version=self.version, chain=self.chain), body)
 
     def diverge(self, change: Buffer) -> None:
-        """Note that this site has changed its state by itself: it is no longer the others'.
-
-        Args:
-            change: What it was changed by.
-        """
+        """Note that ``change`` was made to this site's state alone: it is no more the others'."""
         alone = Given((self._me,), 0.0, change)
         self.chain = next_chain(self.chain, self.version, (alone,))
         self._start_over()
@@ -173,7 +171,7 @@ class Rounds:
         """A connection has broken, or the site has fallen silent."""
         if peer in self._leaving:
             self._contacts.left.add(peer)
-        self._contacts.down(peer)
+        self._contacts.down(peer, now_s)
         self._forget(peer)
         self.tick(now_s)
 
@@ -400,7 +398,7 @@ class Rounds:
     def _is_complete(self, now_s: float) -> bool:
         """Return whether the round that this site leads is to end now."""
         offers = self._current()
-        if not offers or self._opened_s is None:
+        if not offers or self._opened_s is None or self.missing(now_s):
             return False
         level = [self._me, *filter(self._contacts.is_awaited, self._equals())]
         # who is done is waited for only when all are: then the last rounds are held
@@ -484,9 +482,8 @@ class Rounds:
 
     def _adopt(self, peer: str, state: State, body: Buffer) -> None:
         """Take over a whole state, if it is still of use."""
-        is_right = state.version > self.version or (
-            state.version == self.version and peer == self._ahead()
-        )
+        is_newer, is_other = state.version > self.version, state.version == self.version
+        is_right = is_newer or (is_other and peer == self._ahead())
         if not is_right or state.chain == self.chain:
             self._hello(peer)
             return

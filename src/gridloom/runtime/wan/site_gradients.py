@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from gridloom.runtime.compress import NotFiniteError
-from gridloom.runtime.wan.averaged import Averaged
+from gridloom.runtime.wan.averaged import OwnAveraged
 from gridloom.runtime.wan.history import Buffer
 from gridloom.runtime.wan.outer import Parts
 from gridloom.runtime.wan.site_ranks import Call, SiteRanks, shares_of
@@ -41,14 +41,18 @@ class SiteGradients:
     everything else by the first rank, while the others are in ``follow``.
     """
 
-    def __init__(self, own: Averaged, spread: Callable[[], None]) -> None:
+    def __init__(
+        self, own: OwnAveraged, spread: Callable[[], None], *, alike: bool = False
+    ) -> None:
         """Tell each other how much each rank owns.
 
         Args:
             own: This rank's part; it has as many buckets on every rank.
             spread: Gives weights that were taken over to the ranks that have copies.
+            alike: Every rank has a whole copy of the model, and the first one owns it: a state
+                is good for sites of any number of ranks.
         """
-        self._own, self._spread = own, spread
+        self._own, self._spread, self._alike = own, spread, alike
         self._ranks = SiteRanks()
         self._tables = {  # of each stage: [ranks, buckets]
             stage: self._ranks.table(torch.tensor(own.sizes_bytes(stage))) for stage in own.stages()
@@ -128,7 +132,7 @@ class SiteGradients:
 
     def check(self, body: Buffer) -> None:
         """As ``Averaged``, by the first rank's part: all were made by one program."""
-        self._own.check(shares_of(body, self._ranks.count)[0])
+        self._own.check(body if self._alike else shares_of(body, self._ranks.count)[0])
 
     def unpack(self, body: Buffer) -> None:
         """As ``Averaged``."""
@@ -142,6 +146,10 @@ class SiteGradients:
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """As ``Averaged``."""
         self._own.load_state_dict(state)
+
+    def of_first(self, numbers: tuple[float, ...]) -> tuple[float, ...]:
+        """Return what the first rank gives; all ranks call it, with as many numbers."""
+        return self._ranks.of_first(numbers)
 
     def end(self) -> None:
         """Let the other ranks go on with their training."""
@@ -217,10 +225,16 @@ class SiteGradients:
         return as_buffer(self._ranks.gather(digest, sizes))
 
     def _pack(self, _: Call) -> Buffer:
-        return self._ranks.pack(self._own.pack())
+        own = self._own.pack()
+        return own if self._alike else self._ranks.pack(own)
 
     def _unpack(self, _: Call) -> None:
-        self._own.unpack(self._ranks.unpack(self._body))
+        if not self._alike:
+            self._own.unpack(self._ranks.unpack(self._body))
+        elif self._ranks.is_first:
+            self._own.unpack(self._ranks.of_first_state(self._body))
+        else:
+            self._own.follow_up(self._ranks.of_first_state(b""))
         self._spread()
 
     def _told(self, call: Call, parts: Parts = ()) -> Call:

@@ -94,6 +94,15 @@ class SiteRanks:
             dist.all_reduce(total)
         return float(total)
 
+    def of_first(self, numbers: tuple[float, ...]) -> tuple[float, ...]:
+        """Return what the first rank gives; all ranks give as many numbers."""
+        if not numbers:
+            return numbers
+        given = torch.tensor(numbers, dtype=torch.float64)
+        with peers_guarded():
+            dist.broadcast(given, 0)
+        return tuple(given.tolist())
+
     def gather(self, payload: Tensor, sizes: Tensor) -> Tensor:
         """Return all ranks' payloads end to end on the first rank; nothing on the others.
 
@@ -147,6 +156,17 @@ class SiteRanks:
         sizes = self.table(torch.tensor([len(body)])).flatten()
         whole = self.gather(body, sizes)
         return as_buffer(torch.cat([sizes.view(torch.uint8), whole]))
+
+    def of_first_state(self, body: Buffer) -> Buffer:
+        """Return the state that the first rank has, on all of them."""
+        size = torch.tensor([len(body)])
+        with peers_guarded():
+            dist.broadcast(size, 0)
+            whole = torch.zeros(int(size), dtype=torch.uint8)
+            if self.is_first:
+                whole = as_payload(bytearray(body))
+            dist.broadcast(whole, 0)
+        return as_buffer(whole)
 
     def unpack(self, body: Buffer) -> Buffer:
         """Return this rank's state out of what another site's ``pack`` gave to the first rank."""

@@ -81,26 +81,32 @@ class LocalDriver:
                 facts.extend(self._observe(task))
         return facts
 
-    def free_port(self, address: str, ports: tuple[int, int], taken: frozenset[int]) -> int:
-        """Return a port of the range that nobody listens on.
+    def free_port(
+        self, address: str, ports: tuple[int, int], taken: frozenset[int], count: int = 1
+    ) -> int:
+        """Return a port of the range that nobody listens on, nor on those behind it.
 
         Where the search begins depends on the state directory: rank 0 listens only seconds later,
         and two control planes that do not know each other must not both be given the first port.
         """
         first, last = ports
-        count = last - first + 1
+        choices = last - first + 2 - count
         start = zlib.crc32(str(self._runs).encode())
-        for offset in range(count):
-            port = first + (start + offset) % count
+        for offset in range(choices):
+            port = first + (start + offset) % choices
+            row = range(port, port + count)
             try:
-                if port not in taken and self._client.can_listen(address, port):
+                if taken.isdisjoint(row) and all(
+                    self._client.can_listen(address, one) for one in row
+                ):
                     return port
             except (OSError, UnicodeError) as error:
                 why = getattr(error, "strerror", None) or error
                 raise SiteError(
                     f"no process of this machine can listen at {address}: {why}"
                 ) from error
-        raise SiteError(f"every port of {first}-{last} at {address} is in use")
+        which = "every port" if count == 1 else f"every row of {count} ports"
+        raise SiteError(f"{which} of {first}-{last} at {address} is in use")
 
     def _observe(self, task: TaskRef) -> list[AnyEvent]:
         directory = self._directory(task)

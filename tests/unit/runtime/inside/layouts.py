@@ -30,7 +30,7 @@ from gridloom.runtime.inside.axes import Axes
 from gridloom.runtime.inside.parallelize import parallelize, parallelize_gpt
 from gridloom.runtime.inside.site_model import SiteModel
 from gridloom.runtime.wan.buckets import gradient_of
-from gridloom.runtime.wan.state import local
+from gridloom.runtime.wan.state import OptimizerState, local
 
 DENSE = GptShape(layers=4, hidden=64, heads=4, kv_heads=2, ffn=96)
 UNTIED = GptShape(layers=4, hidden=64, heads=4, kv_heads=2, ffn=96, tied_embeddings=False)
@@ -225,8 +225,8 @@ def round_trip(axes: Axes, model: SiteModel) -> float:
             piece.gradient.fill_(-1.0)  # it is to come from the owner
     parameters = [piece.parameter for piece in model.parameters]
     owned = Owned(parameters, [piece.owner for piece in model.parameters], model)
-    optimizer = torch.optim.SGD(parameters, lr=1.0)
-    site = Averaging(owned, SiteSync(), 2**14, optimizer, lambda: None).ranks
+    inner = OptimizerState(torch.optim.SGD(parameters, lr=1.0))
+    site = Averaging(owned, SiteSync(), 2**14, inner, lambda: None).ranks
     assert site is not None
     site.keep()
     if axes.rank == 0:

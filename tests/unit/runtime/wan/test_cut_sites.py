@@ -70,5 +70,5 @@ def test_the_first_rank_says_how_often_the_site_has_shown_something(
 def test_every_rank_keeps_its_own_state(ended: list[list[dict[str, Any]]]) -> None:
     for lines in ended:
         for one in lines:
-            kept = {"agreement", "since_update", "tokens"}
+            kept = {"agreement", "since_update", "tokens", "steps", "how"}
             assert set(one["saved"]) == (kept | {"sync"} if one["rank"] == 0 else kept)

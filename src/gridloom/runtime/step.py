@@ -20,7 +20,6 @@ from gridloom.runtime.schedule import learning_rate
 from gridloom.runtime.shares import Shares
 from gridloom.runtime.traffic import Meter
 from gridloom.runtime.updates import Sync
-from gridloom.runtime.wan.outer_sync import OuterRound
 
 
 @dataclass(frozen=True)
@@ -130,7 +129,7 @@ class Stepper:
             between_sites_bytes=round(totals.between_bytes),
             sites=self._site_metrics(sites),
             now_s=clock.now_s(),
-            rounds=tuple(map(_round_metrics, sync.rounds())),
+            rounds=round_metrics(sync),
         )
         self.seconds = RankSeconds(within_site=within_s, between_site=between_s)
         return metrics, update and totals.stop_wishes > 0
@@ -244,15 +243,19 @@ class Stepper:
         return self._parts.run.clock.monotonic_s()
 
 
-def _round_metrics(one: OuterRound) -> RoundMetrics:
-    return RoundMetrics(
-        round=one.round,
-        fragment=one.fragment,
-        sites=one.sites,
-        norm=one.norm,
-        cosine=one.cosine,
-        stale_steps=one.stale_steps,
-        epsilon=one.epsilon,
+def round_metrics(sync: Sync) -> tuple[RoundMetrics, ...]:
+    """Return the outer rounds that have ended since they were last asked for."""
+    return tuple(
+        RoundMetrics(
+            round=one.round,
+            fragment=one.fragment,
+            sites=one.sites,
+            norm=one.norm,
+            cosine=one.cosine,
+            stale_steps=one.stale_steps,
+            epsilon=one.epsilon,
+        )
+        for one in sync.rounds()
     )
 
 

@@ -28,7 +28,7 @@ from gridloom.runtime.run import Run
 from gridloom.runtime.save import keeper
 from gridloom.runtime.schedule import check_recipe
 from gridloom.runtime.shares import Shares
-from gridloom.runtime.step import Parts, Stepper
+from gridloom.runtime.step import Parts, Stepper, round_metrics
 from gridloom.runtime.traffic import Meter, open_sockets
 from gridloom.runtime.updates import Sync, SyncOptions
 from gridloom.runtime.wan.rounds import RoundPolicy
@@ -133,6 +133,7 @@ class Trainer:
         sync.finish()
         between_bytes = sync.traffic_bytes
         if last is not None:
+            last = msgspec.structs.replace(last, rounds=last.rounds + round_metrics(sync))
             self._save(last)
         ended = Ended(
             resumed=min(resumed, steps),

@@ -122,6 +122,7 @@ class Sync:
         self._tokens = 0.0
         self._peers: Peers | None = None
         self._told: list[str] = []
+        self._last_rounds: list[OuterRound] = []
         self._ranks: SiteAgreement | None = None
         self._agreement: Agreement | None = None
         self._own: LocalAgreement | None = None
@@ -205,7 +206,7 @@ class Sync:
         self._let_go_on()
         if self._averaging is not None:
             self._averaging.stop()
-        self._told = self.events()
+        self._told, self._last_rounds = self.events(), self.rounds()
         self.traffic_bytes = 0 if peers is None else peers.traffic_bytes()
         self._outer = self._averaging = self._peers = self._ranks = None
 
@@ -241,7 +242,8 @@ class Sync:
     def rounds(self) -> list[OuterRound]:
         """Return the outer rounds that have ended since the last call."""
         if self._outer is None:
-            return []
+            last, self._last_rounds = self._last_rounds, []
+            return last
         done, self._outer.done = self._outer.done, []
         spent = self.privacy() if done else None
         return done if spent is None else [replace(one, epsilon=spent.epsilon) for one in done]

@@ -283,8 +283,12 @@ def test_sites_that_exchange_weights_train_by_themselves_and_end_with_one_model(
     assert mine[0].tokens == theirs[0].tokens == 4 * 32
     assert mine[-1].loss < mine[0].loss - 0.3
     rounds = [one for row in mine for one in row.rounds]
-    assert {one.sites for one in rounds} == {("site0", "site1")}, run.errors
-    assert all(one.cosine is not None and one.norm > 0 for one in rounds)
+    both = ("site0", "site1")
+    # who trains more slowly may hold a round alone when the other has done its steps; after the
+    # last step each fragment passes twice, between both
+    assert {one.sites for one in rounds} <= {both, ("site0",), ("site1",)}
+    assert [one.sites for one in rounds[-4:]] == [both] * 4, run.errors
+    assert all(one.norm > 0 and (one.cosine is None) == (one.sites != both) for one in rounds)
     counts = run.result.bytes
     assert counts.within_sites.measured is None
     assert 0.5 < counts.between_sites.measured / counts.between_sites.predicted < 3

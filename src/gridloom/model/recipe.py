@@ -115,6 +115,8 @@ class GptRecipe(msgspec.Struct, frozen=True, kw_only=True):
         sync: How its copies at different sites stay one model.
         plan: How a site cuts the model over its ranks. Its ``data`` follows from the ranks that
             each site has, its precision and its micro-batch are those of ``training``.
+        device_flops: Peak flop/s of a device, that MFU is a share of; ``None`` for its data sheet's
+            or, where the planner has none, what a few products reach; 0 for no MFU.
     """
 
     shape: GptShape
@@ -123,3 +125,4 @@ class GptRecipe(msgspec.Struct, frozen=True, kw_only=True):
     checkpoint: CheckpointPolicy
     sync: SiteSync = SiteSync()
     plan: ParallelPlan = ParallelPlan()
+    device_flops: float | None = None

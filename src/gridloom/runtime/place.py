@@ -44,6 +44,7 @@ class Place:
         run_dir: The job's run directory; empty outside of gridloom.
         sync: How the sites stay one model, as the job says.
         sizes: Ranks of each site, in the order of the sites; empty if all have as many.
+        attempt: Which try of the job this is; 1 outside of gridloom.
     """
 
     job_id: str
@@ -59,6 +60,7 @@ class Place:
     run_dir: str = ""
     sync: SiteSync = field(default_factory=SiteSync)
     sizes: tuple[int, ...] = ()
+    attempt: int = 1
 
     @property
     def number(self) -> int:
@@ -167,6 +169,7 @@ def _contracted(rank: Rank) -> Place:
         run_dir=rank.run_dir,
         sync=rank.sync,
         sizes=tuple(count for _, count in rank.site_ranks),
+        attempt=rank.attempt,
     )
 
 

@@ -256,6 +256,15 @@ class JobDocument(Document):
         Choice(("fp32", "bf16")),
         Field(description="`bf16`: fp32 weights and gradients, bf16 matrix products."),
     ] = "fp32"
+    device_flops: Annotated[
+        float | None,
+        _NOT_NEGATIVE,
+        Field(
+            description="Peak flop/s of a device, for MFU; 0: no MFU. Default: its data sheet's, or"
+            " what a few products reach.",
+            examples=[989e12],
+        ),
+    ] = None
     optimizer: OptimizerDocument = Field(
         OptimizerDocument(), description="How the recipe's weights are updated."
     )

@@ -78,7 +78,7 @@ class Stepper:
         self._flops_per_token = step_flops(recipe.shape, 1, recipe.training.sequence_length)
         self._phases = parts.sync.meter.phases
         self._seen = self._phases.seconds()
-        self._before = parts.sync.meter.total()
+        self._before = parts.sync.meter.start
         parts.model.tell(self._phases.end)
         parts.optimizer.register_step_pre_hook(self._before_update)
 

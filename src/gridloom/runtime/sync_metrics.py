@@ -77,6 +77,7 @@ class SyncMeter:
         phases: Of the training step: whoever has done a part of it says so.
         peers: The other sites, on the first rank.
         round: At which the training began.
+        start: What was measured before anything was: also before a byte went to another site.
     """
 
     def __init__(self, run: Run, cut: "SiteModel | None") -> None:
@@ -92,6 +93,7 @@ class SyncMeter:
         self._gradients = None if cut is None else cut.gradients
         if self._gradients is not None:
             self._gradients.watch(run.clock)
+        self.start = self.total()
 
     def total(self) -> SyncMetrics:
         """Return all that was measured so far; also after the other sites were left."""

@@ -114,7 +114,7 @@ class Sync:
         self._parameters = [p for p, _ in self._pieces(module)]
         self._check_ranks()
         self.meter = SyncMeter(run, self._cut)
-        self._measured = self.meter.total()
+        self._measured = self.meter.start
         self.steps, self.norm, self.traffic_bytes = 0, 0.0, 0
         self.sums: tuple[float, ...] = ()
         self._is_restored = False

@@ -15,7 +15,7 @@ class Rows:
     def __init__(self, run: Run, sync: Sync) -> None:
         """Begin now, with what makes the updates."""
         self._run, self._sync = run, sync
-        self._before = sync.meter.total()
+        self._before = sync.meter.start
         self._reported_s: float | None = None
 
     def write(self, step: int, loss: float | None, tokens_per_s: float | None) -> None:

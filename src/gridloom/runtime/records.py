@@ -10,7 +10,6 @@ from pathlib import Path
 import msgspec
 
 from gridloom.base.codec import decode, encode, pretty
-from gridloom.wire.launch import AnyLine
 
 METRICS_FILE = "metrics.jsonl"
 SITE_METRICS_FILE = "metrics-{site}.jsonl"
@@ -165,46 +164,6 @@ class StepMetrics(msgspec.Struct, frozen=True, kw_only=True):
     links: dict[str, LinkBytes] = msgspec.field(default_factory=dict)
 
 
-class LoopMetrics(msgspec.Struct, frozen=True, kw_only=True):
-    """One training step of a loop of one's own at one site, told by ``gl.report``.
-
-    What is not said here is as in ``StepMetrics``.
-
-    Attributes:
-        attempt: The attempt that ran the step.
-        step: As it was told.
-        loss: As it was told, if it was.
-        tokens_per_s: As it was told, if it was.
-        step_s: From the report before to this one; ``None`` in the first of a process.
-        optimizer_s: Clipping and update.
-        within_site_s: Sums inside the site that the update waited for.
-        within_site_hidden_s: Those behind the backward pass; ``None`` where it cannot be told.
-        between_site_s: Exchange between sites while the training stood still for it.
-        between_site_hidden_s: Travel between sites while the training went on.
-        other_s: The rest of ``step_s``: forward, backward, data, and all else that the loop does.
-        site: Whose row this is.
-        links: By other site, what went over the link since the row before.
-        rounds: Outer rounds taken in since the row before.
-        now_s: When it was reported, seconds since the Unix epoch.
-    """
-
-    attempt: int
-    step: int
-    loss: float | None
-    tokens_per_s: float | None
-    step_s: float | None
-    optimizer_s: float
-    within_site_s: float
-    within_site_hidden_s: float | None
-    between_site_s: float
-    between_site_hidden_s: float
-    other_s: float | None
-    site: str
-    links: dict[str, LinkBytes]
-    rounds: tuple[RoundMetrics, ...]
-    now_s: float
-
-
 class ByteCount(msgspec.Struct, frozen=True, kw_only=True):
     """Bytes sent in the training steps of one attempt, all ranks together.
 
@@ -294,7 +253,7 @@ def metrics_file(site: str, number: int) -> str:
     return METRICS_FILE if number == 0 else SITE_METRICS_FILE.format(site=site)
 
 
-def append_line(path: Path, record: AnyLine | StepMetrics | LoopMetrics) -> None:
+def append_line(path: Path, record: msgspec.Struct) -> None:
     """Append one JSON line in one write, so that a reader never sees two lines mixed."""
     descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
     try:

@@ -3,10 +3,52 @@
 import contextlib
 from pathlib import Path
 
-from gridloom.runtime.records import LoopMetrics, append_line, metrics_file
+import msgspec
+
+from gridloom.runtime.records import LinkBytes, RoundMetrics, append_line, metrics_file
 from gridloom.runtime.run import Run
 from gridloom.runtime.sync_metrics import round_metrics
 from gridloom.runtime.updates import Sync
+
+
+class LoopMetrics(msgspec.Struct, frozen=True, kw_only=True):
+    """One training step of a loop of one's own at one site, told by ``gl.report``.
+
+    What is not said here is as in ``records.StepMetrics``.
+
+    Attributes:
+        attempt: The attempt that ran the step.
+        step: As it was told.
+        loss: As it was told, if it was.
+        tokens_per_s: As it was told, if it was.
+        step_s: From the report before to this one; ``None`` in the first of a process.
+        optimizer_s: Clipping and update.
+        within_site_s: Sums inside the site that the update waited for.
+        within_site_hidden_s: Those behind the backward pass; ``None`` where it cannot be told.
+        between_site_s: Exchange between sites while the training stood still for it.
+        between_site_hidden_s: Travel between sites while the training went on.
+        other_s: The rest of ``step_s``: forward, backward, data, and all else that the loop does.
+        site: Whose row this is.
+        links: By other site, what went over the link since the row before.
+        rounds: Outer rounds taken in since the row before.
+        now_s: When it was reported, seconds since the Unix epoch.
+    """
+
+    attempt: int
+    step: int
+    loss: float | None
+    tokens_per_s: float | None
+    step_s: float | None
+    optimizer_s: float
+    within_site_s: float
+    within_site_hidden_s: float | None
+    between_site_s: float
+    between_site_hidden_s: float
+    other_s: float | None
+    site: str
+    links: dict[str, LinkBytes]
+    rounds: tuple[RoundMetrics, ...]
+    now_s: float
 
 
 class Rows:

@@ -15,9 +15,9 @@ from gridloom.base.system import SystemClock
 from gridloom.control.metrics import decode_metric
 from gridloom.control.time_spent import time_by_site
 from gridloom.model.parallel import SiteSync
-from gridloom.runtime.library.rows import Rows
+from gridloom.runtime.library.rows import LoopMetrics, Rows
 from gridloom.runtime.place import Place
-from gridloom.runtime.records import LinkBytes, LoopMetrics, metrics_file
+from gridloom.runtime.records import LinkBytes, metrics_file
 from gridloom.runtime.run import Run, StopWish
 from gridloom.runtime.sync_metrics import SyncMetrics
 from gridloom.runtime.updates import Sync, SyncOptions

@@ -149,6 +149,11 @@ def _traffic_rows(traffic: Mapping[str, Any] | None) -> list[tuple[str, str]]:
             if count or (how == "predicted" and count is not None)
         ]
         rows += [(label, ", ".join(parts))] if parts else []
+    links = [
+        f"{format_bytes(link['sent'])} to {site}, {format_bytes(link['received'])} from it"
+        for site, link in traffic["links"].items()
+    ]
+    rows += [("links of the first site", "; ".join(links))] if links else []
     return rows
 
 

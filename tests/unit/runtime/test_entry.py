@@ -151,6 +151,8 @@ def test_however_the_ranks_are_cut_the_losses_are_the_same(
     check_parts(run.metrics, result, len(cut.sites))
     is_split = cut.plan.pipeline == 1  # else stages have the passes take turns
     assert {row.forward_s is not None for row in run.metrics} == {is_split}
+    has_copies = cut.plan.replica_ranks == 1 and not cut.plan.zero
+    assert {row.within_site_hidden_s is not None for row in run.metrics} == {has_copies}
     counts = result.bytes
     assert counts.between_sites.measured == pytest.approx(counts.between_sites.predicted, rel=0.1)
     if counts.within_sites.predicted is not None:

@@ -67,7 +67,8 @@ class Gradients:
         sums in a queue of its own, of whose times the host is not told.
         """
         axes = self._axes
-        if axes.device.type == "cpu" and axes.replicate.size == axes.world:
+        is_told = axes.device.type == "cpu" or axes.world == 1
+        if is_told and axes.replicate.size == axes.world:
             self._flights = Flights(clock.monotonic_s)
             for replicated in self._replicated:
                 replicated.flights = self._flights

@@ -196,3 +196,18 @@ class ParallelPlan(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     def world_size(self) -> int:
         """Ranks in all."""
         return self.replica_ranks * self.data
+
+    def stages(self, layers: int) -> list[range]:
+        """Return the layers of every stage of the pipeline, even to one layer, or as planned.
+
+        A rank holds every ``pipeline``-th of them, ``virtual_stages`` in all.
+        """
+        count = self.pipeline * self.virtual_stages
+        counts = self.stage_layers or [layers // count + (i < layers % count) for i in range(count)]
+        ends = [sum(counts[: i + 1]) for i in range(count)]
+        return [range(end - size, end) for size, end in zip(counts, ends, strict=True)]
+
+    @property
+    def is_spread(self) -> bool:
+        """Whether ranks hold different parts of the model, and none a whole copy."""
+        return self.replica_ranks > 1 or self.expert > 1 or self.zero > 0

@@ -71,6 +71,7 @@ class SyncSituation:
         sites: How many.
         links: Between them.
         ranks: Of a site; each makes payloads of its own part.
+        is_sharded: Ranks have parts of matrices, which ``low_rank`` cannot take.
         shares_cores: Payloads are made, sent and read by the cores that train.
         codec_s_per_million: As ``CODEC_S_PER_MILLION``.
     """
@@ -83,6 +84,7 @@ class SyncSituation:
     sites: int = 2
     links: tuple[SyncLink, ...]
     ranks: int = 1
+    is_sharded: bool = False
     shares_cores: bool = True
     codec_s_per_million: Mapping[str, float] = field(default_factory=lambda: CODEC_S_PER_MILLION)
 

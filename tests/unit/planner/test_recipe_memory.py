@@ -46,9 +46,8 @@ def test_micro_batch(global_batch: int, wanted: int, ranks: int, sequences: int)
     assert micro_batch(training, ParallelPlan(data=ranks)) == sequences
 
 
-SPARSE = msgspec.structs.replace(
-    SHAPE, experts=Experts(count=4, per_token=2, ffn=96, shared_ffn=32, dense_layers=1)
-)
+EXPERTS = Experts(count=4, per_token=2, ffn=96, shared_ffn=32, dense_layers=1)
+SPARSE = msgspec.structs.replace(SHAPE, experts=EXPERTS)
 
 
 def held(plan: ParallelPlan, shape: GptShape = SHAPE, sites: int = 1, **training: int) -> Lines:
@@ -77,7 +76,7 @@ def test_experts_are_spread_and_counted_as_far_as_a_token_goes() -> None:
     assert whole["parameters"] == 4 * parameter_count(SPARSE)
     assert whole["parameters"] - spread["parameters"] == 4 * 3 * experts
     assert whole["activations: feed-forward"] == spread["activations: feed-forward"]
-    more = msgspec.structs.replace(SPARSE.experts, per_token=4)
+    more = msgspec.structs.replace(EXPERTS, per_token=4)
     deep = held(ParallelPlan(data=4), msgspec.structs.replace(SPARSE, experts=more))
     assert deep["activations: feed-forward"] > 1.5 * whole["activations: feed-forward"]
 

@@ -27,5 +27,6 @@ def parallelize(model: nn.Module, plan: ParallelPlan | None = None) -> SiteModel
     run = current()
     if plan is None:
         said = run.place.plan
-        plan = replace(said, data=run.place.size // said.replica_ranks, precision="fp32")
+        copies = max(1, run.place.size // said.replica_ranks)
+        plan = replace(said, data=copies, precision="fp32")
     return inside.parallelize(model, Axes(plan, run.device))

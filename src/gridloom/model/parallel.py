@@ -49,6 +49,9 @@ CODEC_BITS: Mapping[Codec, tuple[int, ...]] = {
 WHOLE_GRADIENT_CODECS: tuple[Codec, ...] = ("low_rank", "deep")
 """Those that work on whole gradients, not on fragments of the parameters."""
 
+MASKED_SITES_MIN = 3
+"""Sites that sum their updates under masks: fewer would know each other's from the sum."""
+
 OUTER_WORK_SHARE = 0.02
 """Of the time of the training steps, that rounds of ``outer`` may take when its interval is 0."""
 

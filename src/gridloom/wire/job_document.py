@@ -204,7 +204,7 @@ class JobDocument(Document):
         int | None, Whole(1, 10**9), Field(description="Sequences a training step, over all ranks.")
     ] = None
     sequence_length: Annotated[
-        int | None, Whole(1, 10**8), Field(description="Tokens a sequence.")
+        int | None, Whole(2, 10**8), Field(description="Tokens a sequence.")
     ] = None
     micro_batch: Annotated[
         int,

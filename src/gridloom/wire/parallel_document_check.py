@@ -33,7 +33,7 @@ def check_parallel(job: Job) -> Iterator[Finding]:
     if job.given("recipe"):
         yield from _cut(job, plan)
         if plan.is_spread:
-            fewest, most = _sites(job)
+            fewest, most = sites_of(job)
             if fewest != most:
                 yield _uneven(fewest, most)
                 return
@@ -41,7 +41,7 @@ def check_parallel(job: Job) -> Iterator[Finding]:
     yield from _devices(job, said, plan, sites)
 
 
-def _sites(job: Job) -> tuple[int, int]:
+def sites_of(job: Job) -> tuple[int, int]:
     """Return at how many sites the job runs, at least and at most."""
     fewest = job.value("resources", "min_sites") or 1
     listed = job.value("resources", "sites") or ()
@@ -67,7 +67,7 @@ def _cut(job: Job, plan: ParallelPlan) -> Iterator[Finding]:
     if length := job.value("sequence_length"):
         yield from _findings(length_problems(plan, length))
     codec = job.value("sync", "codec") if isinstance(job.raw("sync"), dict) else None
-    if plan.zero and codec == "low_rank" and _sites(job)[1] > 1:
+    if plan.zero and codec == "low_rank" and sites_of(job)[1] > 1:
         message = "`low_rank` works on whole matrices, and with `zero` ranks have parts of them"
         yield ("sync", "codec"), message, "write `blocks` or `top_k`, or leave `zero` out"
 

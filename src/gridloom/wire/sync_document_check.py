@@ -105,10 +105,10 @@ def _codec(job: Job, kind: str) -> Iterator[Finding]:
         if codec not in only and _given(job, name):
             message = f"is for `{'` and `'.join(only)}`, and the codec is `{codec}`"
             yield ("sync", name), message, "leave it out"
-    first = job.value("optimizer", "beta1") if codec == "deep" and job.given("recipe") else 0
+    beta1 = job.value("optimizer", "beta1") if codec == "deep" and job.given("recipe") else 0
     momentum = _value(job, "momentum")
-    if first and (momentum is None or momentum):
-        message = f"`deep` gathers the momentum, and AdamW would once more by its beta1, {first:g}"
+    if beta1 and (momentum is None or momentum):
+        message = f"`deep` gathers the momentum, and AdamW would once more by its beta1, {beta1:g}"
         yield ("sync", "codec"), message, "write `momentum: 0`, or `beta1: 0` of the `optimizer`"
     if codec in WHOLE_GRADIENT_CODECS and kind == "outer":
         message = f"`{codec}` works on whole gradients, not on what `outer` exchanges"

@@ -63,12 +63,13 @@ class Gradients:
     def watch(self, clock: Clock) -> None:
         """Measure sums on their way behind backward passes, where all ranks have whole copies.
 
-        Where weights or layers are cut, ranks exchange inside the passes, too; and an accelerator
-        sums in a queue of its own, of whose times the host is not told.
+        Where weights, layers or sequences are cut, ranks exchange inside the passes, too; and an
+        accelerator sums in a queue of its own, of whose times the host is not told.
         """
         axes = self._axes
         is_told = axes.device.type == "cpu" or axes.world == 1
-        if is_told and axes.replicate.size == axes.world:
+        has_whole = axes.replicate.size == axes.world and axes.context.size == axes.expert.size == 1
+        if is_told and has_whole:
             self._flights = Flights(clock.monotonic_s)
             for replicated in self._replicated:
                 replicated.flights = self._flights

@@ -13,7 +13,6 @@ from gridloom.planner.site_stages import (
     stages_s,
     wanted_depths,
     wire_bits,
-    without_network_s,
 )
 from gridloom.planner.sync_forecast import SyncLink
 
@@ -123,7 +122,7 @@ def test_memory_helps_until_the_links_are_covered(stages: SiteStages, more: int)
         assert stages_s(roomy, bits) >= least_s * (1 - 1e-9)
         covered = replace(stages, depths=tuple(map(float, wanted_depths(stages, bits))))
         assert stages_s(covered, bits) == pytest.approx(least_s)
-        assert least_s >= without_network_s(stages) * (1 - 1e-9)
+        assert least_s >= stages.without_network_s * (1 - 1e-9)
 
 
 @given(pipelines())

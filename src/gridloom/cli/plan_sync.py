@@ -15,13 +15,11 @@ from gridloom.cli.stages_words import (
     weighed_words,
     winner_lines,
 )
+from gridloom.cli.sync_tables import choice_lines, choice_table, links_table
 from gridloom.cli.sync_words import (
     choice_as_json,
-    choice_lines,
-    choice_table,
     forecast_as_json,
     forecast_words,
-    links_table,
     method_words,
 )
 from gridloom.planner.site_stages import SiteStages, Weighed, weigh, weighed_by_link

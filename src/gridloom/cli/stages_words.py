@@ -3,14 +3,8 @@
 from collections.abc import Sequence
 from typing import Any
 
-from gridloom.cli.sync_words import (
-    Line,
-    method_line,
-    method_words,
-    predicted_as_json,
-    share_words,
-    speed_words,
-)
+from gridloom.cli.sync_tables import Line, method_line
+from gridloom.cli.sync_words import method_words, predicted_as_json, share_words, speed_words
 from gridloom.planner.site_stages import StagesForecast, Weighed
 from gridloom.planner.sync_forecast import SyncForecast, SyncLink
 

@@ -39,12 +39,11 @@ from gridloom.planner.site_stages import (
     stages_forecast,
     wire_bits,
     wire_loss,
-    without_network_s,
 )
 from gridloom.planner.stages_time import StageLink, paced_step_s
 from gridloom.planner.sync_forecast import SyncLink
 
-CANDIDATES = 16
+CANDIDATES = 8
 """Candidates of one order of pools that are computed with the layers that they really hold."""
 
 
@@ -118,7 +117,7 @@ def _chains(asked: PoolSpace, *, is_whole: bool) -> Iterator["_Chain"]:
         for order in permutations(asked.pools, count):
             for devices in product(*(pool.choices for pool in order)):
                 hops = list(_hops(order, devices, asked.links))
-                places = []
+                places: list[StagePool] = []
                 for pool, used in zip(order, devices, strict=True):
                     is_last = len(places) == count - 1
                     one = StagePool(asked, pool, used, is_last, is_whole)
@@ -251,7 +250,10 @@ class _Chain:
         rows = options.rows[asked.key]
         stages = options.stages[rows]
         most = np.maximum(np.ceil(self.space.model.layers / stages), 2.0)
-        behind = more + sum(later.stages.max() for later in self.options[place + 1 :])
+        behind = sum(int(later.stages.max()) for later in self.options[place + 1 :])
+        at_most = one.limits(options, behind)[rows]
+        if more:
+            at_most = one.layers_max(take(options.cases, rows), stages, behind + more)
         scores = np.column_stack(
             [
                 options.slot_s.at_one[rows],
@@ -259,7 +261,7 @@ class _Chain:
                 options.once_s.at_one[rows],
                 options.once_s.at(most, rows),
                 -one.limits(options, 0)[rows],
-                -one.layers_max(take(options.cases, rows), stages, behind),
+                -at_most,
             ]
         )
         same = options.stages[rows][:, None] == options.stages[rows][None, :]
@@ -331,7 +333,7 @@ class _Chain:
         """Return a cut with its real layers, or nothing when it does not fit."""
         rows, layers = candidate.rows, candidate.layers
         pipe = self._pipe(candidate)
-        depths = []
+        depths: list[int] = []
         for place, cases, cut in self._cuts(rows, layers):
             least = pipe.least_depths[len(depths)]
             depths.append(place.depth_max(cases, cut, least, pipe.micro_batches))
@@ -340,7 +342,7 @@ class _Chain:
         pipe = replace(pipe, depths=tuple(depths))
         found = stages_forecast(pipe)
         parts = tuple(self._part(place, row, found) for place, row in enumerate(rows))
-        between_s = found.step_s - without_network_s(pipe)
+        between_s = found.step_s - pipe.without_network_s
         pools = [place.pool for place in self.places]
         plan = priced("stages", parts, pools, found.step_s, between_s, self.asked.steps)
         return replace(plan, more_tokens=found.loss.more_tokens, stages=pipe)
@@ -364,10 +366,10 @@ class _Chain:
         for held, (place, cases, (full, stages)) in zip(
             layers, self._cuts(rows, layers), strict=True
         ):
-            short, number = -held % stages, np.array([float(stages)])
-            slot_s, rest = place.times(cases, np.array([float(full)]), number)
-            less, _ = place.times(cases, np.array([float(max(full - 1, 1))]), number)
-            fills.append(float(slot_s[0]) * (stages - short) + float(less[0]) * short)
+            short, number = -held % stages, np.full(2, float(stages))
+            both = take(cases, np.zeros(2, dtype=np.intp))
+            slot_s, rest = place.times(both, np.array([full, max(full - 1, 1)], float), number)
+            fills.append(float(slot_s[0]) * (stages - short) + float(slot_s[1]) * short)
             slots.append(float(slot_s[0]))
             once = max(once, float(rest[0]))
             counts.append(stages)

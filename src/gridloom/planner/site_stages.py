@@ -103,6 +103,12 @@ class SiteStages:
     shares_cores: bool = False
     is_runnable: bool = True
 
+    @property
+    def without_network_s(self) -> float:
+        """Seconds of a training step if all stages were at one site."""
+        passes_s = sum(self.fill_s) + (self.micro_batches - 1) * max(self.slot_s)
+        return passes_s + self.once_s
+
     def over(self, link: SyncLink) -> "SiteStages":
         """Return the same with another network between sites."""
         hops = (replace(hop, link=link) if hop.is_between_sites else hop for hop in self.hops)
@@ -214,7 +220,7 @@ def stages_forecast(stages: SiteStages, alone_s: float = 0.0) -> StagesForecast:
         alone_s: Of a training step of copies, without a network between them; 0 where they do not
             fit.
     """
-    alone_s = alone_s or without_network_s(stages)
+    alone_s = alone_s or stages.without_network_s
     found = [_forecast(stages, bits, alone_s) for bits in wire_bits(stages.exact_bits)]
     return max(found, key=lambda one: one.worth)  # of equals the first, with most bits
 
@@ -269,12 +275,6 @@ def wanted_depths(stages: SiteStages, bits: int) -> tuple[int, ...]:
         travel_s = sum(float(link.delay_s) for link in links[place:])
         wanted.append(min(stages.micro_batches, least + ceil(travel_s / period_s)))
     return tuple(wanted)
-
-
-def without_network_s(stages: SiteStages) -> float:
-    """Return the seconds of a training step if all stages were at one site."""
-    fill_s, slot_s = sum(stages.fill_s), max(stages.slot_s)
-    return fill_s + (stages.micro_batches - 1) * slot_s + stages.once_s
 
 
 def _forecast(stages: SiteStages, bits: int, alone_s: float) -> StagesForecast:

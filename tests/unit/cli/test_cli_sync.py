@@ -22,13 +22,8 @@ from gridloom.cli.stages_words import (
     winner_lines,
 )
 from gridloom.cli.sync import sync_rows
-from gridloom.cli.sync_words import (
-    choice_lines,
-    choice_table,
-    choice_words,
-    links_table,
-    method_words,
-)
+from gridloom.cli.sync_tables import choice_lines, choice_table, links_table
+from gridloom.cli.sync_words import choice_words, method_words
 from gridloom.model.parallel import SiteSync
 from gridloom.model.spec import JobSpec
 from gridloom.planner.site_stages import SiteStages, StageHop, weigh, weighed_by_link

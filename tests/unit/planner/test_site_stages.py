@@ -16,7 +16,6 @@ from gridloom.planner.site_stages import (
     weigh,
     weighed_by_link,
     wire_bits,
-    without_network_s,
 )
 from gridloom.planner.sync_forecast import TRANSPORT_S_PER_BYTE, SyncLink, SyncSituation
 
@@ -145,7 +144,7 @@ def test_fewer_bits_are_sent_where_that_is_worth_what_they_cost() -> None:
 
 def test_without_copies_the_same_stages_without_a_network_are_the_measure() -> None:
     found = stages_forecast(STAGES)
-    assert found.tokens_ratio == pytest.approx(without_network_s(STAGES) / found.step_s)
+    assert found.tokens_ratio == pytest.approx(STAGES.without_network_s / found.step_s)
 
 
 def test_cores_that_train_make_and_send_what_travels() -> None:

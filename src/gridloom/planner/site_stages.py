@@ -300,7 +300,7 @@ def _reason(stages: SiteStages, bits: int, alone_s: float) -> str:
     links, slots = _links(stages, bits), _slots_s(stages, bits)
     turns, slowest_s, own_s = stages.micro_batches, max(slots), max(stages.slot_s)
     place = max(range(len(links)), key=lambda n: float(links[n].transfer_s))
-    transfer_s, link = float(links[place].transfer_s), stages.hops[place].link
+    link, transfer_s = links[place], float(links[place].transfer_s)
     trips_s = sum(float(one.delay_s) for one in links)
     idle_s = sum(stages.fill_s) - own_s
     free_s = stages_s(replace(stages, depths=(inf,) * len(slots)), bits)
@@ -309,9 +309,9 @@ def _reason(stages: SiteStages, bits: int, alone_s: float) -> str:
     costs = (
         (
             (turns - 1) * (transfer_s - slowest_s),
-            f"{float(links[place].sent_bytes) / 1e6:.3g} MB a micro-batch over"
-            f" {link.bytes_per_s * 8 / 1e6:,.4g} Mbit/s take {transfer_s:.3g} s, each way, and the"
-            f" slowest stage {slowest_s:.3g} s",
+            f"{float(link.sent_bytes) / 1e6:.3g} MB a micro-batch over"
+            f" {float(link.bandwidth_bytes_per_s) * 8 / 1e6:,.4g} Mbit/s take {transfer_s:.3g} s,"
+            f" each way, and the slowest stage {slowest_s:.3g} s",
         ),
         (
             stages_s(stages, bits) - free_s,

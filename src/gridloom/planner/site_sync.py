@@ -104,7 +104,8 @@ def choose(
     rivals = []
     for some in families.values():
         allowed = [one for one in some if one.loss.share <= bound]
-        rivals.append(min(allowed, key=order) if allowed else max(some, key=lambda one: one.worth))
+        best = min(allowed, key=order) if allowed else max(some, key=lambda one: one.worth)
+        rivals.append(named(best))
     rivals.append(forecast(adaptive(situation), situation, rows))
     return SyncChoice(
         within=within,

@@ -113,7 +113,7 @@ def test_all_ranks_of_a_site_stop_after_the_same_step_when_one_is_asked() -> Non
     [
         (PeerLostError("rank 3 went away"), 76, None),
         (StorageError("the disk is full", "make room"), 74, ("the disk is full", "make room")),
-        (PoisonedError("the loss is nan", "lower it"), 1, ("the loss is nan", "lower it")),
+        (PoisonedError("the loss is nan", "lower it"), 79, ("the loss is nan", "lower it")),
         (InputError("a bad flag"), 78, ("a bad flag", "")),
         (FileNotFoundError(2, "No such file", "x"), 74, ("[Errno 2] No such file: 'x'", "")),
         (ValueError("my own"), 1, ("ValueError: my own", "see the rank's log")),

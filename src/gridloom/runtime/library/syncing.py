@@ -29,4 +29,5 @@ def sync(
         options: Clipping, patience, and the connections' settings.
     """
     run = current()
+    run.independent_sites = len(run.place.sites) > 1
     return Sync(run, model, optimizer, how or run.place.sync, options or SyncOptions())

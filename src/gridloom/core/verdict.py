@@ -105,7 +105,7 @@ def _after_failure(job: Job, why: Outcome) -> Verdict:
         if job.restarts < retry.max_restarts:
             return Verdict(state=JobState.QUEUED, reason=None, retry=True)
         tries = f"{job.restarts + 1} attempts" if job.restarts else "1 attempt"
-        if any(task.life > 1 for task in job.attempts[-1].tasks.values()):
+        if any(task.life > 1 for one in job.attempts[-1:] for task in one.tasks.values()):
             tries = f"{job.restarts} restarts"
         return Verdict(
             state=JobState.FAILED,

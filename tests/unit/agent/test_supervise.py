@@ -407,7 +407,7 @@ def test_the_contract_wins_over_the_job_and_the_job_over_the_node(stage: Stage) 
     order = stage.order(env={"RANK": "9", "A": "job", "GRIDLOOM_TASK": "mine"})
     env = rank_environment(order, order.ranks[0], {"A": "node", "B": "node", "LOCAL_RANK": "5"})
     assert (env["RANK"], env["LOCAL_RANK"], env["A"], env["B"]) == ("0", "0", "job", "node")
-    assert env["GRIDLOOM_TASK"] == "j/1/3/s/n"
+    assert env["GRIDLOOM_TASK"] == "j/1/3.1/s/n"
 
 
 def test_the_index_of_an_array_is_of_its_own_jobs_only(stage: Stage) -> None:

@@ -25,6 +25,7 @@ class NotingDriver:
 
     def __init__(self) -> None:
         self.orders: list[TaskOrder] = []
+        self.observed: list[TaskRef] = []
         self.calls: list[tuple[object, ...]] = []
         self.refuse: dict[str, Reason] = {}
         self.fail: set[str] = set()
@@ -44,6 +45,7 @@ class NotingDriver:
 
     def observe(self, tasks: Sequence[TaskRef]) -> list[AnyEvent]:
         self.calls.append(("observe", *(task.domain for task in tasks)))
+        self.observed.extend(tasks)
         return []
 
     def free_port(
@@ -286,12 +288,6 @@ def test_the_present_lives_are_looked_at(tmp_path: Path) -> None:
     tasks = desk.state.jobs["job-1"].attempts[-1].tasks
     tasks["south/s1"].life = 2
     tasks["north/n1"].outcome = Outcome(code=Why.KILLED, sentence="")
-    seen: list[TaskRef] = []
-
-    def observe(refs: Sequence[TaskRef]) -> list[AnyEvent]:
-        seen.extend(refs)
-        return []
-
-    desk.driver.observe = observe  # type: ignore[method-assign]
     assert desk.dispatch.observe(desk.state) == []
-    assert [(ref.domain, ref.life) for ref in seen] == [("north/n2", 1), ("south/s1", 2)]
+    assert desk.driver.calls == [("observe", "north/n2", "south/s1")]
+    assert [ref.life for ref in desk.driver.observed] == [1, 2]

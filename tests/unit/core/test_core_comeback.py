@@ -88,8 +88,8 @@ class Sites:
         return self.step(*(TaskRunning(**self.about(name)) for name in live), after=after)
 
     def ready(self, domain: str, step: int = 0, notes: tuple[str, ...] = ()) -> None:
-        about, ready = self.about(domain), {"resumed_step": step, "notes": notes}
-        self.step(TaskReady(**about, **ready, independent_sites=True))
+        about = self.about(domain)
+        self.step(TaskReady(**about, resumed_step=step, notes=notes, independent_sites=True))
 
     def ends(self, *domains: str, why: Why = Why.KILLED) -> list[AnyAction]:
         outcome = Outcome(code=why, sentence=f"it {why.value}")
@@ -119,7 +119,7 @@ def test_a_killed_site_comes_back_and_the_other_is_not_touched() -> None:
     sites = Sites()
     assert sites.ends("b/n0") == []
     assert sites.job.state is JobState.RUNNING
-    due_s = sites.attempt.absent["b"].due_s
+    due_s = sites.attempt.absent["b"].due_s or 0.0
     assert due_s == pytest.approx(102.0, abs=0.2)
     assert sites.machine.next_timer_s() == due_s
     assert sites.attempt.notes == ("site b restarts (1 of 2): it killed; site a trains on",)
@@ -138,10 +138,10 @@ def test_a_killed_site_comes_back_and_the_other_is_not_touched() -> None:
     assert renewed(sites.beats(after=1.0)) == [("a/n0", sites.now + 6), ("b/n0", sites.now + 6)]
     sites.ready("b/n0", 70, ("takes over",))
     assert sites.attempt.absent == {}
-    assert sites.attempt.notes[1:] == (
+    assert list(sites.attempt.notes[1:]) == [
         "site b is back and goes on from training step 70",
         "takes over",
-    )
+    ]
     assert sites.attempt.resumed_step == 0
     sites.ends("a/n0", "b/n0", why=Why.COMPLETED)
     assert (sites.job.state, len(sites.job.attempts)) == (JobState.SUCCEEDED, 1)
@@ -157,7 +157,7 @@ def test_facts_of_an_earlier_life_change_nothing() -> None:
     assert sites.attempt.tasks["b/n0"].life == 2
     before = encode(sites.machine.state)
     outcome = Outcome(code=Why.CONFIG, sentence="late")
-    late = [
+    late: list[AnyEvent] = [
         TaskRunning(**old),
         TaskReady(**old, resumed_step=1),
         TaskEnded(**old, outcome=outcome),

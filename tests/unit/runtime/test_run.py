@@ -38,9 +38,17 @@ def test_the_first_report_says_that_training_runs_and_from_where(tmp_path: Path)
     one.report(52, None, None)
     found = lines(path)
     assert [line["kind"] for line in found] == ["ready", "step", "step"]
-    assert found[0]["resumed_step"] == 50
+    assert (found[0]["resumed_step"], found[0]["independent_sites"]) == (50, False)
     assert (found[1]["step"], found[1]["loss"], found[1]["tokens_per_s"]) == (51, 2.5, 1000.0)
     assert found[2]["step"] == 52
+
+
+def test_a_loop_whose_sites_go_on_without_one_another_says_so(tmp_path: Path) -> None:
+    path = tmp_path / "report"
+    one = run(report_file=str(path))
+    one.independent_sites = True
+    one.report(1, 2.5, None)
+    assert lines(path)[0]["independent_sites"] is True
 
 
 def test_only_the_first_rank_of_a_node_reports_and_nobody_outside_of_gridloom(

@@ -64,8 +64,9 @@ def due_s(attempt: Attempt) -> float:
 def back(attempt: Attempt, task: Task, step: int) -> str:
     """Take in that a task of a site that was lost trains again; return a sentence that says so."""
     site = task.placement.site
-    if attempt.absent.pop(site, None) is None:
+    if site not in attempt.absent or is_dying(attempt, task):
         return ""
+    del attempt.absent[site]
     return f"site {site} is back and goes on from training step {step}"
 
 

@@ -210,12 +210,14 @@ def test_the_first_site_comes_back_as_any_other() -> None:
     assert sites.goes_on()
 
 
-def test_the_last_causes_of_three_sites() -> None:
+def test_of_three_sites_two_may_be_lost_and_each_comes_back_in_its_time() -> None:
     three = replace(NORTH, sites=(*NORTH.sites, site("c", "2")))
     sites = Sites(three, ranks=6)
     sites.ends("a/n0", "c/n0")
     assert list(sites.attempt.absent) == ["a", "c"]
     assert sites.attempt.notes[1] == "site c restarts (2 of 2): it killed; site b trains on"
+    started = [restarts(sites.beats(after=1.0)) for _ in range(6)]
+    assert [[one.site for one in some] for some in started if some] == [["a"], ["c"]]
     again = Sites(three, ranks=6)
     again.ends("b/n0")
     assert again.attempt.notes[0].endswith("sites a and c train on")

@@ -9,6 +9,7 @@ from gridloom.wire.agent import RankOrder, TaskOrder, TaskRef, life_directory
 from gridloom.wire.launch import Rank
 
 Start = StartAttempt | RestartSite
+"""What starts: all tasks of an attempt, or those of one site of it."""
 
 
 def task_refs(start: Start) -> tuple[TaskRef, ...]:

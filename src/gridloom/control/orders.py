@@ -2,8 +2,11 @@
 
 from pathlib import PurePath
 
+from msgspec.structs import replace
+
 from gridloom.model.action import RestartSite, StartAttempt
 from gridloom.model.life import TaskPlacement
+from gridloom.model.parallel import SiteSync
 from gridloom.model.spec import JobSpec
 from gridloom.wire.agent import RankOrder, TaskOrder, TaskRef, life_directory
 from gridloom.wire.launch import Rank
@@ -113,6 +116,7 @@ def _rank(
     task = tasks[node_rank]
     number = sum(len(one.devices) for one in tasks[:node_rank]) + local_rank
     reports = life_directory(run_dir, start.attempt, _life(start))
+    plan = start.placement.option.plan
     return Rank(
         job_id=start.job_id,
         attempt=start.attempt,
@@ -133,5 +137,6 @@ def _rank(
         run_dir=str(run_dir),
         report_file=str(reports / f"rank-{number}.jsonl"),
         grace_s=grace_s,
-        sync=start.placement.option.plan.site_sync,
+        sync=plan.site_sync,
+        plan=replace(plan, site_sync=SiteSync()),
     )

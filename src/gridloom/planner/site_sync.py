@@ -118,7 +118,8 @@ def candidates(situation: SyncSituation) -> Iterator[SiteSync]:
     for bits in (8, 4):
         yield SiteSync(codec="blocks", bits=bits)
     yield SiteSync(codec="top_k")
-    yield SiteSync(codec="low_rank")
+    if not situation.is_sharded:
+        yield SiteSync(codec="low_rank")
     for every in (2, 4, 8, 16):
         yield SiteSync(kind="accumulated", every=every)
     rate, momentum = rule_for(situation)

@@ -71,6 +71,7 @@ class SyncSituation:
         sites: How many.
         links: Between them.
         ranks: Of a site; each makes payloads of its own part.
+        is_sharded: Ranks have parts of matrices, which ``low_rank`` cannot take.
         shares_cores: Payloads are made, sent and read by the cores that train.
         codec_s_per_million: As ``CODEC_S_PER_MILLION``.
     """
@@ -83,6 +84,7 @@ class SyncSituation:
     sites: int = 2
     links: tuple[SyncLink, ...]
     ranks: int = 1
+    is_sharded: bool = False
     shares_cores: bool = True
     codec_s_per_million: Mapping[str, float] = field(default_factory=lambda: CODEC_S_PER_MILLION)
 
@@ -142,9 +144,10 @@ def forecast(
 def payload_bytes(how: SiteSync, numbers: float, width: int = 1024) -> float:
     """Return the bytes of a payload of so many numbers.
 
-    ``blocks`` has a byte of scale for 64 numbers; ``top_k`` and ``deep`` have the bits of a value
-    and about 2.5 bits beyond ``log2(1 / share)`` for its place (``runtime.compress``); ``low_rank``
-    has two factors of fp32 for each matrix of ``width x width``.
+    ``blocks`` has a byte of scale for 64 numbers, and of signs two for 256; ``top_k`` and
+    ``deep`` have the bits of a value and about 2.5 bits beyond ``log2(1 / share)`` for its place
+    (``runtime.compress``); ``low_rank`` has two factors of fp32 for each matrix of ``width`` by
+    ``width``.
     """
     match how.codec:
         case "plain":

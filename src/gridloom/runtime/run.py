@@ -77,6 +77,7 @@ class Run:
         self.independent_sites = False
         self._stop = stop
         self._is_reported = False
+        self._ready: Ready | None = None
         if place.size > 1 and not dist.is_initialized():
             self._join_site()
 
@@ -96,11 +97,24 @@ class Run:
             dist.all_reduce(wish, dist.ReduceOp.MAX)
         return bool(wish.item())
 
+    def begin(self, resumed_step: int, notes: tuple[str, ...]) -> None:
+        """Tell the agent that training begins: where, and what a person should know of that.
+
+        Where sites are independent they have met only when the first step is over: it is told then.
+        """
+        independent = self.independent_sites
+        ready = Ready(resumed_step=resumed_step, notes=notes, independent_sites=independent)
+        if independent:
+            self._ready = ready
+        else:
+            self.tell(ready)
+
     def report(self, step: int, loss: float | None, tokens_per_s: float | None) -> None:
         """Tell the agent that a training step is over; the first call says that training runs."""
         if not self._is_reported:
             independent = self.independent_sites
-            self.tell(Ready(resumed_step=step - 1, independent_sites=independent))
+            ready = Ready(resumed_step=step - 1, independent_sites=independent)
+            self.tell(self._ready or ready)
         self.tell(StepDone(step=step, loss=loss, tokens_per_s=tokens_per_s))
 
     def tell(self, line: AnyLine) -> None:

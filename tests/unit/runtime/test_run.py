@@ -51,6 +51,19 @@ def test_a_loop_whose_sites_go_on_without_one_another_says_so(tmp_path: Path) ->
     assert lines(path)[0]["independent_sites"] is True
 
 
+def test_it_says_where_it_begins_when_its_sites_have_met(tmp_path: Path) -> None:
+    path = tmp_path / "report"
+    one = run(report_file=str(path))
+    one.independent_sites = True
+    one.begin(40, ("passed over",))
+    assert not path.exists()
+    one.report(61, 2.5, None)
+    (ready, step) = lines(path)
+    assert (ready["resumed_step"], ready["notes"]) == (40, ["passed over"])
+    assert ready["independent_sites"] is True
+    assert step["step"] == 61
+
+
 def test_only_the_first_rank_of_a_node_reports_and_nobody_outside_of_gridloom(
     tmp_path: Path,
 ) -> None:

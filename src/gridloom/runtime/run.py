@@ -15,6 +15,7 @@ from gridloom.base.errors import InputError
 from gridloom.runtime.accelerator import backend_for, local_device
 from gridloom.runtime.failure import (
     PeerLostError,
+    PoisonedError,
     RuntimeFailureError,
     StorageError,
     peers_guarded,
@@ -25,6 +26,7 @@ from gridloom.wire.launch import (
     EXIT_CONFIG,
     EXIT_IO,
     EXIT_PEER_LOST,
+    EXIT_POISONED,
     AnyLine,
     Failure,
     Ready,
@@ -61,6 +63,7 @@ class Run:
         place: Where it stands.
         device: Where it computes.
         clock: The time.
+        independent_sites: The sites go on without one that is lost, and let it in again.
     """
 
     def __init__(self, place: Place, clock: Clock, stop: StopWish) -> None:
@@ -71,8 +74,10 @@ class Run:
         """
         self.place, self.clock = place, clock
         self.device = local_device(place.local_rank)
+        self.independent_sites = False
         self._stop = stop
         self._is_reported = False
+        self._ready: Ready | None = None
         if place.size > 1 and not dist.is_initialized():
             self._join_site()
 
@@ -92,10 +97,24 @@ class Run:
             dist.all_reduce(wish, dist.ReduceOp.MAX)
         return bool(wish.item())
 
+    def begin(self, resumed_step: int, notes: tuple[str, ...]) -> None:
+        """Tell the agent that training begins: where, and what a person should know of that.
+
+        Where sites are independent they have met only when the first step is over: it is told then.
+        """
+        independent = self.independent_sites
+        ready = Ready(resumed_step=resumed_step, notes=notes, independent_sites=independent)
+        if independent:
+            self._ready = ready
+        else:
+            self.tell(ready)
+
     def report(self, step: int, loss: float | None, tokens_per_s: float | None) -> None:
         """Tell the agent that a training step is over; the first call says that training runs."""
         if not self._is_reported:
-            self.tell(Ready(resumed_step=step - 1))
+            independent = self.independent_sites
+            ready = Ready(resumed_step=step - 1, independent_sites=independent)
+            self.tell(self._ready or ready)
         self.tell(StepDone(step=step, loss=loss, tokens_per_s=tokens_per_s))
 
     def tell(self, line: AnyLine) -> None:
@@ -112,6 +131,8 @@ class Run:
                 return EXIT_PEER_LOST  # a victim: the cause speaks for itself
             case StorageError():
                 remedy, code = error.remedy, EXIT_IO
+            case PoisonedError():
+                remedy, code = error.remedy, EXIT_POISONED
             case RuntimeFailureError():
                 remedy = error.remedy
             case InputError():

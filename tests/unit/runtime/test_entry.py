@@ -29,6 +29,7 @@ from gridloom.wire.launch import (
     EXIT_DONE,
     EXIT_IO,
     EXIT_PEER_LOST,
+    EXIT_POISONED,
     EXIT_STOPPED,
     CheckpointDone,
     Failure,
@@ -177,7 +178,7 @@ def test_what_a_run_writes(recipe: GptRecipe, launch: Any) -> None:
     run = launch(recipe, (2, 1))
     assert run.wait() == [EXIT_DONE] * 3, run.errors
     lines = run.lines()
-    assert lines[0] == Ready()
+    assert lines[0] == Ready(independent_sites=True)
     assert [line.step for line in lines if isinstance(line, StepDone)] == [1, 2, 3, 4, 5]
     saved = [Path(line.path).name for line in lines if isinstance(line, CheckpointDone)]
     assert saved == ["step-00000002", "step-00000004", "step-00000005"]
@@ -185,7 +186,7 @@ def test_what_a_run_writes(recipe: GptRecipe, launch: Any) -> None:
         kept = sorted(os.listdir(Path(recipe.checkpoint.directory) / site))
         assert kept == ["in-use.lock", *saved[1:]]
     assert run.lines(1) == []
-    assert run.lines(2)[0] == Ready()
+    assert run.lines(2)[0] == Ready(independent_sites=True)
     assert not (run.directory / "metrics-site1.jsonl").exists()  # the same would stand in it
     row = run.metrics[3]
     assert (row.attempt, row.step, row.tokens) == (1, 4, 8 * 32)
@@ -522,7 +523,7 @@ def test_a_loss_that_is_no_number_stops_all_and_saves_nothing(
 ) -> None:
     recipe = changed(recipe, steps=60, interval_steps=60, learning_rate=1e38, clip_norm=0)
     run = launch(recipe, (1, 1))
-    assert run.wait() == [EXIT_FAILED] * 2, run.errors
+    assert run.wait() == [EXIT_POISONED] * 2, run.errors
     failure = run.lines()[-1]
     assert isinstance(failure, Failure)
     assert failure.message.startswith("the loss of step")

@@ -38,9 +38,30 @@ def test_the_first_report_says_that_training_runs_and_from_where(tmp_path: Path)
     one.report(52, None, None)
     found = lines(path)
     assert [line["kind"] for line in found] == ["ready", "step", "step"]
-    assert found[0]["resumed_step"] == 50
+    assert (found[0]["resumed_step"], found[0]["independent_sites"]) == (50, False)
     assert (found[1]["step"], found[1]["loss"], found[1]["tokens_per_s"]) == (51, 2.5, 1000.0)
     assert found[2]["step"] == 52
+
+
+def test_a_loop_whose_sites_go_on_without_one_another_says_so(tmp_path: Path) -> None:
+    path = tmp_path / "report"
+    one = run(report_file=str(path))
+    one.independent_sites = True
+    one.report(1, 2.5, None)
+    assert lines(path)[0]["independent_sites"] is True
+
+
+def test_it_says_where_it_begins_when_its_sites_have_met(tmp_path: Path) -> None:
+    path = tmp_path / "report"
+    one = run(report_file=str(path))
+    one.independent_sites = True
+    one.begin(40, ("passed over",))
+    assert not path.exists()
+    one.report(61, 2.5, None)
+    (ready, step) = lines(path)
+    assert (ready["resumed_step"], ready["notes"]) == (40, ["passed over"])
+    assert ready["independent_sites"] is True
+    assert step["step"] == 61
 
 
 def test_only_the_first_rank_of_a_node_reports_and_nobody_outside_of_gridloom(
@@ -113,7 +134,7 @@ def test_all_ranks_of_a_site_stop_after_the_same_step_when_one_is_asked() -> Non
     [
         (PeerLostError("rank 3 went away"), 76, None),
         (StorageError("the disk is full", "make room"), 74, ("the disk is full", "make room")),
-        (PoisonedError("the loss is nan", "lower it"), 1, ("the loss is nan", "lower it")),
+        (PoisonedError("the loss is nan", "lower it"), 79, ("the loss is nan", "lower it")),
         (InputError("a bad flag"), 78, ("a bad flag", "")),
         (FileNotFoundError(2, "No such file", "x"), 74, ("[Errno 2] No such file: 'x'", "")),
         (ValueError("my own"), 1, ("ValueError: my own", "see the rank's log")),

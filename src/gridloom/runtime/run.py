@@ -77,6 +77,7 @@ class Run:
         self.independent_sites = False
         self._stop = stop
         self._is_reported = False
+        self._has_met = False
         self._ready: Ready | None = None
         if place.size > 1 and not dist.is_initialized():
             self._join_site()
@@ -100,21 +101,24 @@ class Run:
     def begin(self, resumed_step: int, notes: tuple[str, ...]) -> None:
         """Tell the agent that training begins: where, and what a person should know of that.
 
-        Where sites are independent they have met only when the first step is over: it is told then.
+        Where sites are independent it is told once they have ``met``.
         """
         independent = self.independent_sites
-        ready = Ready(resumed_step=resumed_step, notes=notes, independent_sites=independent)
-        if independent:
-            self._ready = ready
-        else:
-            self.tell(ready)
+        self._ready = Ready(resumed_step=resumed_step, notes=notes, independent_sites=independent)
+        if self._has_met or not independent:
+            self._tell_ready()
+
+    def met(self) -> None:
+        """Note that the sites have met, and this one has what the others have."""
+        self._has_met = True
+        self._tell_ready()
 
     def report(self, step: int, loss: float | None, tokens_per_s: float | None) -> None:
         """Tell the agent that a training step is over; the first call says that training runs."""
-        if not self._is_reported:
+        if not self._is_reported and self._ready is None:
             independent = self.independent_sites
-            ready = Ready(resumed_step=step - 1, independent_sites=independent)
-            self.tell(self._ready or ready)
+            self._ready = Ready(resumed_step=step - 1, independent_sites=independent)
+        self._tell_ready()
         self.tell(StepDone(step=step, loss=loss, tokens_per_s=tokens_per_s))
 
     def tell(self, line: AnyLine) -> None:
@@ -149,6 +153,11 @@ class Run:
         """Leave the process group of the site."""
         if self.place.size > 1 and dist.is_initialized():
             dist.destroy_process_group()
+
+    def _tell_ready(self) -> None:
+        ready, self._ready = self._ready, None
+        if ready is not None:
+            self.tell(ready)
 
     def _join_site(self) -> None:
         place, timeout = self.place, timedelta(seconds=TIMEOUT_S)

@@ -154,6 +154,7 @@ class Sync:
                 self._own.shield.rejoin(before, self._peers.rounds.version)
             self.meter.round = self._peers.rounds.version
         self._let_go_on()
+        self._run.met()
 
     def step(self, tokens: float = 1.0, numbers: Sequence[float] = ()) -> bool:
         """Make the update that the gradients call for, and set them to zero.

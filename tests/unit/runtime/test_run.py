@@ -20,6 +20,7 @@ from gridloom.runtime.accelerator import backend_for, local_device, synchronize
 from gridloom.runtime.failure import PeerLostError, PoisonedError, StorageError
 from gridloom.runtime.place import Place, place_in
 from gridloom.runtime.run import Run, StopWish
+from gridloom.wire.launch import CheckpointDone
 
 
 def run(stop: StopWish | None = None, **changes: Any) -> Run:
@@ -62,6 +63,21 @@ def test_it_says_where_it_begins_when_its_sites_have_met(tmp_path: Path) -> None
     assert (ready["resumed_step"], ready["notes"]) == (40, ["passed over"])
     assert ready["independent_sites"] is True
     assert step["step"] == 61
+
+
+@pytest.mark.parametrize("is_late", [False, True])
+def test_it_says_so_before_it_says_anything_else(tmp_path: Path, *, is_late: bool) -> None:
+    path = tmp_path / "report"
+    one = run(report_file=str(path))
+    one.independent_sites = True
+    if is_late:
+        one.met()
+    one.begin(40, ())
+    if not is_late:
+        one.met()
+    one.tell(CheckpointDone(step=41, path="there"))
+    one.report(41, 2.5, None)
+    assert [line["kind"] for line in lines(path)] == ["ready", "checkpoint", "step"]
 
 
 def test_only_the_first_rank_of_a_node_reports_and_nobody_outside_of_gridloom(

@@ -6,7 +6,7 @@ the job's ``SiteSync``. With one site nothing is exchanged.
 
 import hashlib
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
@@ -16,32 +16,29 @@ from torch import Tensor, nn
 
 from gridloom.base.codec import digest, encode
 from gridloom.base.errors import InputError, Problem
-from gridloom.base.system import SystemIds, entropy
 from gridloom.model.parallel import SiteSync
 from gridloom.runtime.averaging import Averaging, Owned
 from gridloom.runtime.compress import NotFiniteError
+from gridloom.runtime.contact import Combine, connect
 from gridloom.runtime.run import Run
+from gridloom.runtime.sync_metrics import RoundLog, SyncMeter, SyncMetrics
 from gridloom.runtime.wan.agreement import Agreement, LocalAgreement
 from gridloom.runtime.wan.buckets import gradient_of
 from gridloom.runtime.wan.deep_encoder import check_optimizer
 from gridloom.runtime.wan.events import LinkFacts
 from gridloom.runtime.wan.fragments import Fragments
 from gridloom.runtime.wan.gradient_sync import GradientSync, Riders
-from gridloom.runtime.wan.history import Buffer, Given
-from gridloom.runtime.wan.keyring import Keyring
 from gridloom.runtime.wan.local_data import PrivacySpent, PrivateAgreement, agreement, check_sites
-from gridloom.runtime.wan.masked_rounds import MaskedRounds
 from gridloom.runtime.wan.methods import check, codec, last_passes
 from gridloom.runtime.wan.outer import Fragment, OuterRule
 from gridloom.runtime.wan.outer_sync import OuterRound, OuterSync
 from gridloom.runtime.wan.peers import Peers
 from gridloom.runtime.wan.progress import Progress
 from gridloom.runtime.wan.ranks import SiteAgreement
-from gridloom.runtime.wan.rounds import RoundPolicy, Rounds
-from gridloom.runtime.wan.settings import Endpoint, TransportSettings
+from gridloom.runtime.wan.rounds import RoundPolicy
+from gridloom.runtime.wan.settings import TransportSettings
 from gridloom.runtime.wan.site_ranks import SiteRanks
 from gridloom.runtime.wan.state import OptimizerState, local
-from gridloom.runtime.wan.transport import Transport
 
 if TYPE_CHECKING:  # a site of one rank does without it
     from gridloom.runtime.inside.site_model import SiteModel
@@ -88,6 +85,7 @@ class Sync:
         traffic_bytes: Sent to and received from other sites, when this one left them.
         sums: The numbers that rode with the last update, summed over the sites in it; this site's
             own where gradients are not exchanged.
+        meter: Measures the updates.
     """
 
     each_rank = True
@@ -115,6 +113,8 @@ class Sync:
         module = model if isinstance(model, nn.Module) else model.module
         self._parameters = [p for p, _ in self._pieces(module)]
         self._check_ranks()
+        self.meter = SyncMeter(run, self._cut)
+        self._measured = self.meter.start
         self.steps, self.norm, self.traffic_bytes = 0, 0.0, 0
         self.sums: tuple[float, ...] = ()
         self._is_restored = False
@@ -122,14 +122,14 @@ class Sync:
         self._tokens = 0.0
         self._peers: Peers | None = None
         self._told: list[str] = []
-        self._last_rounds: list[OuterRound] = []
+        self._log = RoundLog()
         self._ranks: SiteAgreement | None = None
         self._agreement: Agreement | None = None
         self._own: LocalAgreement | None = None
         self._outer: OuterSync | None = None
         self._averaging: Averaging | None = None
-        self._is_met = len(run.place.sites) == 1
-        if not self._is_met:
+        self._is_met = self._is_alone = len(run.place.sites) == 1
+        if not self._is_alone:
             self._connect(module)
 
     def meet(self) -> None:
@@ -148,9 +148,11 @@ class Sync:
         inner = self._speaking()
         if inner is not None and self._peers is not None:
             before = self._peers.rounds.version
-            inner.join(self._options.patience_s, self._run.is_asked_to_stop)
+            with self._peers.exposed():
+                inner.join(self._options.patience_s, self._run.is_asked_to_stop)
             if isinstance(self._own, PrivateAgreement) and self._own.shield is not None:
                 self._own.shield.rejoin(before, self._peers.rounds.version)
+            self.meter.round = self._peers.rounds.version
         self._let_go_on()
 
     def step(self, tokens: float = 1.0, numbers: Sequence[float] = ()) -> bool:
@@ -172,9 +174,11 @@ class Sync:
         if not 0 <= tokens < math.inf:
             raise InputError(f"a training step on {tokens:g} tokens; it is a number from 0")
         self.meet()
+        self.meter.phases.end("outside")
         self.sums = tuple(numbers)
         if self._cut is not None:
             self._cut.finish()
+            self.meter.phases.end("within_site")
         self._tokens += tokens
         self._since_update += 1
         if self._averaging is not None:
@@ -193,20 +197,37 @@ class Sync:
                     parameter.grad.div_(self._since_update)
             self._update()
             self._train(self._tokens)
+        if not self._is_alone:
+            self.meter.phases.end("between_site")
         self._begin_anew()
+        self.meter.phases.end("optimizer")
         return True
+
+    def metrics(self) -> SyncMetrics:
+        """Return what the updates since the last call took, and what travelled behind them.
+
+        It is measured in any case: a few looks at the clock a step. Forward and backward passes of
+        a loop of one's own are not told apart: only hooks in the model could, and would slow it.
+        """
+        before, self._measured = self._measured, self.meter.total()
+        return self._measured.since(before)
 
     def finish(self) -> None:
         """Bring all sites to one model after the last step, and part from them."""
         self.meet()
         patience_s, peers = self._options.patience_s, self._peers
+        self.meter.phases.end("outside")
         inner = self._speaking()
-        if inner is not None:
-            inner.finish(patience_s)
+        if inner is not None and peers is not None:
+            with peers.exposed():
+                inner.finish(patience_s)
         self._let_go_on()
+        if not self._is_alone:
+            self.meter.phases.end("between_site")
         if self._averaging is not None:
             self._averaging.stop()
-        self._told, self._last_rounds = self.events(), self.rounds()
+        self._told = self.events()
+        self._note_rounds()
         self.traffic_bytes = 0 if peers is None else peers.traffic_bytes()
         self._outer = self._averaging = self._peers = self._ranks = None
 
@@ -241,12 +262,13 @@ class Sync:
 
     def rounds(self) -> list[OuterRound]:
         """Return the outer rounds that have ended since the last call."""
-        if self._outer is None:
-            last, self._last_rounds = self._last_rounds, []
-            return last
-        done, self._outer.done = self._outer.done, []
-        spent = self.privacy() if done else None
-        return done if spent is None else [replace(one, epsilon=spent.epsilon) for one in done]
+        self._note_rounds()
+        return self._log.take()
+
+    def unreported(self) -> list[OuterRound]:
+        """Return the outer rounds that have ended since the last call of this method."""
+        self._note_rounds()
+        return self._log.take_unreported()
 
     def privacy(self) -> PrivacySpent | None:
         """Return what this site's updates have told about it so far.
@@ -307,6 +329,16 @@ class Sync:
         if self._averaging is not None:
             self._averaging.end_batch(self._since_update)
 
+    def _note_rounds(self) -> None:
+        """Keep what rounds did, for those who will ask."""
+        if self._outer is None:
+            return
+        done, self._outer.done = self._outer.done, []
+        spent = self.privacy() if done else None
+        if spent is not None:
+            done = [replace(one, epsilon=spent.epsilon) for one in done]
+        self._log.note(done)
+
     def _pieces(self, module: nn.Module) -> list[tuple[nn.Parameter, bool]]:
         """Return what is trained on this rank, and whether it speaks for it."""
         if self._cut is None:
@@ -325,11 +357,14 @@ class Sync:
     def _connect(self, module: nn.Module) -> None:
         names = [(name, tuple(p.shape)) for name, p in module.named_parameters()]
         alike = (self._how, names, self._layout(), self._options.identity)
-        combine = _Combine()
+        combine = Combine()
         is_first = self._run.place.is_first
         if is_first:
             settings = digest(alike)
-            self._peers = connect(self._run, self._options, settings, combine, self._how)
+            policy = replace(self._options.rounds, patience_s=self._options.patience_s)
+            links = policy, self._options.transport
+            self._peers = connect(self._run, settings, combine, self._how, links)
+            self.meter.peers = self._peers
         if self._how.kind == "outer":
             self._agreement = agreement = self._agree()
             if self._peers is not None:
@@ -430,6 +465,8 @@ class Sync:
                 self._ranks.follow()
 
     def _update(self) -> None:
+        if not self._is_alone:
+            self.meter.phases.end("between_site")
         norm = self._options.clip_norm
         if norm > 0:
             if self._cut is not None:
@@ -439,6 +476,7 @@ class Sync:
         if self._cut is None or self._cut.scaler is None or 0 < self.norm < math.inf:
             self._optimizer.step()  # else low precision has lost the gradients of this step
         self.steps += self._options.stride
+        self.meter.phases.end("optimizer")
 
     def _begin_anew(self) -> None:
         self._since_update, self._tokens = 0, 0.0
@@ -448,46 +486,6 @@ class Sync:
             self._cut.gradients.zero()
         else:
             self._optimizer.zero_grad()
-
-
-class _Combine:
-    """Rounds are made before what combines their payloads."""
-
-    by: Callable[[Sequence[Given]], Buffer]
-
-    def __call__(self, given: Sequence[Given]) -> Buffer:
-        return self.by(given)
-
-
-def connect(
-    run: Run,
-    options: SyncOptions,
-    settings: str,
-    combine: Callable[[Sequence[Given]], Buffer],
-    how: SiteSync,
-) -> Peers:
-    """Start the connections of this rank to its counterparts at other sites."""
-    place = run.place
-    # a gradient is of no use to one who missed it: such a site is given a whole state
-    history_bytes = options.rounds.history_bytes if how.kind == "outer" else 0
-    policy = replace(options.rounds, patience_s=options.patience_s, history_bytes=history_bytes)
-    rounds = (
-        MaskedRounds(place.site, place.sites, settings, policy, Keyring(place.site, entropy))
-        if how.privacy.masked
-        else Rounds(place.site, place.sites, settings, policy, combine)
-    )
-    transport = Transport(
-        Endpoint(name=place.site, listen=place.speakers[place.site], token=place.job_id),
-        {name: address for name, address in place.speakers.items() if name != place.site},
-        settings=options.transport,
-        clock=run.clock,
-        ids=SystemIds(),
-    )
-    transport.start()
-    peers = Peers(rounds, transport, run.clock)
-    if how.privacy.masked and not options.transport.tls:
-        peers.events.append("masks without TLS: who sits between the sites can exchange their keys")
-    return peers
 
 
 def _fingerprint(weights: Sequence[Tensor]) -> str:

@@ -112,7 +112,7 @@ class Axes:
     @property
     def is_spread(self) -> bool:
         """Whether the plan has ranks hold different parts of the model, and none a whole copy."""
-        return self.plan.replica_ranks > 1 or self.plan.expert > 1 or self.plan.zero > 0
+        return self.plan.is_spread
 
     def check_sites(self, sizes: Mapping[str, int]) -> None:
         """Raise ``InputError`` unless sites of these numbers of ranks can train one model so."""

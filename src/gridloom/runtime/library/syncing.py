@@ -6,7 +6,8 @@ import torch
 from torch import nn
 
 from gridloom.model.parallel import SiteSync
-from gridloom.runtime.library.start import current
+from gridloom.runtime.library.rows import Rows
+from gridloom.runtime.library.start import current, on_report
 from gridloom.runtime.updates import Sync, SyncOptions
 
 if TYPE_CHECKING:  # a site of one rank does without it
@@ -21,6 +22,8 @@ def sync(
 ) -> Sync:
     """Return what makes the updates, with the other sites where there are any.
 
+    What they take is measured, and `gl.report` writes it down: see ``Sync.metrics``.
+
     Args:
         model: Its trainable parameters are exchanged; equal at all sites.
         optimizer: Over those parameters.
@@ -29,4 +32,6 @@ def sync(
         options: Clipping, patience, and the connections' settings.
     """
     run = current()
-    return Sync(run, model, optimizer, how or run.place.sync, options or SyncOptions())
+    made = Sync(run, model, optimizer, how or run.place.sync, options or SyncOptions())
+    on_report(Rows(run, made).write)
+    return made

@@ -14,6 +14,7 @@ from tests.unit.runtime.inside.layouts import (
     GPTS,
     LAYOUTS,
     LOW_PRECISION,
+    MANY,
     MODULES,
     RESUMED,
     SEED,
@@ -100,7 +101,7 @@ def alone(shape: GptShape) -> tuple[list[float], list[float], dict[int, dict[str
         betas=(TRAINING.beta1, TRAINING.beta2),
     )
     losses, norms, weights = [], [], {}
-    for step in range(TRAINING.steps):
+    for step in range(MANY):
         inputs, targets = batch(step)
         loss = model.loss_sum(inputs, targets) / targets.numel()
         torch.autograd.backward(loss)
@@ -109,7 +110,7 @@ def alone(shape: GptShape) -> tuple[list[float], list[float], dict[int, dict[str
         optimizer.zero_grad()
         losses.append(loss.item())
         norms.append(norm.item())
-        if step + 1 in (FEW, 2 * FEW, TRAINING.steps):
+        if step + 1 in (FEW, 2 * FEW, MANY):
             weights[step + 1] = {n: p.detach().clone() for n, p in model.named_parameters()}
     return losses, norms, weights
 

@@ -12,7 +12,7 @@ from torch import nn
 from gridloom.base.errors import InputError
 from gridloom.base.system import SystemClock
 from gridloom.model.parallel import ParallelPlan, SiteSync
-from gridloom.runtime import updates
+from gridloom.runtime import contact
 from gridloom.runtime.compress import NotFiniteError
 from gridloom.runtime.inside import replicate
 from gridloom.runtime.inside.axes import Axes
@@ -72,7 +72,7 @@ class WatchedPeers(Peers):
         super().send_ahead(part, begins=begins)
 
 
-vars(updates)["Peers"] = WatchedPeers
+vars(contact)["Peers"] = WatchedPeers
 
 
 class Trainee:

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 from tests.unit.runtime.conftest import Nursery
-from tests.unit.runtime.wan.stage_sites import adamw, options, run_of, stages_of, trained
+from tests.unit.runtime.wan.stage_sites import adamw, batch, options, run_of, stages_of, trained
 from tests.unit.runtime.wan.two_sites import free_ports, variables_of
 
 PROGRAM = "tests.unit.runtime.wan.stage_ranks"
@@ -28,7 +28,10 @@ def ended(tmp_path_factory: pytest.TempPathFactory, nursery: Nursery) -> list[li
 
 def test_they_train_what_one_process_trains(ended: list[list[dict[str, Any]]]) -> None:
     alone = stages_of(run_of("here", {"here": ("127.0.0.1", 0)}), options())
-    expected = trained(alone, 9, adamw(alone))
+    optimizer, expected, held_out = adamw(alone), [], []
+    for steps in (6, 9):
+        expected += trained(alone, steps, optimizer)
+        held_out.append(alone.evaluate(*batch(100)))
     assert [(one["site"], one["rank"]) for one, _ in ended] == [
         ("a", 0), ("a", 1), ("b", 0), ("b", 1),
     ]  # fmt: skip
@@ -36,6 +39,7 @@ def test_they_train_what_one_process_trains(ended: list[list[dict[str, Any]]]) -
         losses, norms = ([x for run in runs for x in run[key]] for key in ("losses", "norms"))
         assert losses == pytest.approx([step.loss for step in expected], abs=1e-4)
         assert norms == pytest.approx([step.norm for step in expected], rel=1e-3)
+        assert [run["held_out"] for run in runs] == pytest.approx(held_out, abs=1e-4)
 
 
 def test_all_go_on_from_their_own_checkpoints(ended: list[list[dict[str, Any]]]) -> None:

@@ -2,8 +2,6 @@
 
 import os
 import signal
-import subprocess
-import sys
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -13,7 +11,7 @@ from typing import Any
 import msgspec
 import pytest
 import torch
-from tests.unit.runtime.conftest import Nursery, Run, launcher, recipe_in
+from tests.unit.runtime.conftest import ENTRY, Nursery, Run, launcher, recipe_in
 from torch import Tensor
 from torch.distributed.checkpoint.filesystem import FileSystemReader
 from torch.distributed.checkpoint.metadata import TensorStorageMetadata
@@ -591,12 +589,7 @@ def test_a_recipe_that_is_none(recipe: GptRecipe, launch: Any) -> None:
     assert "recipe.json cannot be used" in broken.lines()[-1].message
 
 
-def test_outside_of_gridloom_it_says_who_starts_it() -> None:
-    run = subprocess.run(
-        ["env", "--unset=RANK", sys.executable, "-m", "gridloom.runtime.entry"],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert run.returncode == EXIT_CONFIG
-    assert "is not set: this program is started by gridloom" in run.stderr
+def test_outside_of_gridloom_it_says_who_starts_it(tmp_path: Path, nursery: Nursery) -> None:
+    run = nursery.run(ENTRY, [], {}, tmp_path / "said")
+    assert run.lines(code=EXIT_CONFIG) == []
+    assert "is not set: this program is started by gridloom" in run.errors.read_text()

@@ -4,7 +4,6 @@ import dataclasses
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -13,6 +12,7 @@ from typing import Any
 import pytest
 import torch
 from tests.fakes.clock import FakeClock
+from tests.unit.runtime.conftest import UNMEASURED, Nursery, free_ports
 from tests.unit.runtime.test_place import rank
 
 from gridloom.base.errors import InputError
@@ -112,37 +112,18 @@ def test_where_there_is_no_accelerator_the_cpu_and_gloo_do() -> None:
     synchronize(torch.device("cpu"))
 
 
-RANK = """
-import os, signal, sys
-from gridloom.base.system import SystemClock
-from gridloom.runtime.place import place_in
-from gridloom.runtime.run import Run, StopWish
-stop = StopWish()
-stop.listen()
-run = Run(place_in(os.environ), SystemClock(), stop)
-seen = [run.should_stop()]
-if run.place.rank == 1:
-    os.kill(os.getpid(), signal.SIGTERM)
-seen.append(run.should_stop())
-run.close()
-print(seen)
-"""
-
-
-def test_all_ranks_of_a_site_stop_after_the_same_step_when_one_is_asked() -> None:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = str(probe.getsockname()[1])
-    shared = ["WORLD_SIZE=2", "MASTER_ADDR=127.0.0.1", f"MASTER_PORT={port}", "OMP_NUM_THREADS=1"]
+def test_all_ranks_of_a_site_stop_after_the_same_step_when_one_is_asked(
+    tmp_path: Path, nursery: Nursery
+) -> None:
+    port = str(free_ports(1))
+    shared = {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
     ranks = [
-        subprocess.Popen(
-            ["env", *shared, f"RANK={rank}", sys.executable, "-c", RANK],
-            stdout=subprocess.PIPE,
-            text=True,
+        nursery.run(
+            "tests.unit.runtime.asked", [], shared | {"RANK": str(rank)}, tmp_path / f"{rank}"
         )
         for rank in range(2)
     ]
-    assert [rank.communicate(timeout=60)[0].strip() for rank in ranks] == ["[False, True]"] * 2
+    assert [rank.told() for rank in ranks] == [[[False, True]]] * 2
 
 
 @pytest.mark.parametrize(
@@ -180,7 +161,10 @@ def test_an_error_that_a_loop_does_not_catch_is_told(tmp_path: Path) -> None:
     place = rank(site_ranks=(("north", 1),), world_size=1, node_ranks=(1,), report_file=str(path))
     variables = [f"{name}={value}" for name, value in place.environment().items()]
     done = subprocess.run(
-        ["env", *variables, sys.executable, "-c", LOOP], capture_output=True, text=True, check=False
+        ["env", *UNMEASURED, *variables, sys.executable, "-c", LOOP],
+        capture_output=True,
+        text=True,
+        check=False,
     )
     assert done.returncode == 78
     assert "Traceback" in done.stderr

@@ -46,7 +46,7 @@ SPARSE = GptShape(
 TRAINING = Training(steps=30, global_batch=8, sequence_length=32, learning_rate=3e-3)
 SEED = 3
 WORLD = 4
-FEW, MANY = 2, 16
+FEW, MANY = 2, TRAINING.steps
 
 
 @dataclasses.dataclass(frozen=True)

@@ -16,38 +16,33 @@ from torch import Tensor, nn
 
 from gridloom.base.codec import digest, encode
 from gridloom.base.errors import InputError, Problem
-from gridloom.base.system import SystemIds, entropy
 from gridloom.model.parallel import SiteSync
 from gridloom.runtime.averaging import Averaging, Owned
 from gridloom.runtime.compress import NotFiniteError
 from gridloom.runtime.run import Run
+from gridloom.runtime.shards import Shards, clip, shards_of
 from gridloom.runtime.wan.agreement import Agreement, LocalAgreement
 from gridloom.runtime.wan.buckets import gradient_of
+from gridloom.runtime.wan.connect import Agreed, connect
 from gridloom.runtime.wan.deep_encoder import check_optimizer
 from gridloom.runtime.wan.events import LinkFacts
 from gridloom.runtime.wan.fragments import Fragments
 from gridloom.runtime.wan.gradient_sync import GradientSync, Riders
 from gridloom.runtime.wan.history import Buffer, Given
-from gridloom.runtime.wan.keyring import Keyring
 from gridloom.runtime.wan.local_data import PrivacySpent, PrivateAgreement, agreement, check_sites
-from gridloom.runtime.wan.masked_rounds import MaskedRounds
 from gridloom.runtime.wan.methods import check, codec
 from gridloom.runtime.wan.outer import Fragment, OuterRule
 from gridloom.runtime.wan.outer_sync import OuterRound, OuterSync
 from gridloom.runtime.wan.peers import Peers
 from gridloom.runtime.wan.progress import Progress
 from gridloom.runtime.wan.ranks import SiteAgreement
-from gridloom.runtime.wan.rounds import RoundPolicy, Rounds
-from gridloom.runtime.wan.settings import Endpoint, TransportSettings
+from gridloom.runtime.wan.rounds import RoundPolicy
+from gridloom.runtime.wan.settings import TransportSettings
 from gridloom.runtime.wan.site_ranks import SiteRanks
 from gridloom.runtime.wan.state import OptimizerState, local
-from gridloom.runtime.wan.transport import Transport
 
 if TYPE_CHECKING:  # a site of one rank does without it
     from gridloom.runtime.inside.site_model import SiteModel
-
-_INT64_DIGITS = 15
-"""Hexadecimal digits that a whole number of 64 bits surely holds."""
 
 
 @dataclass(frozen=True)
@@ -96,7 +91,7 @@ class Sync:
     def __init__(
         self,
         run: Run,
-        model: "nn.Module | SiteModel",
+        model: "nn.Module | SiteModel | Shards",
         optimizer: torch.optim.Optimizer,
         how: SiteSync,
         options: SyncOptions,
@@ -111,10 +106,11 @@ class Sync:
         check_optimizer(how, optimizer)
         self._run, self._how, self._options = run, how, options
         self._optimizer = optimizer
-        self._cut = None if isinstance(model, nn.Module) else model
-        module = model if isinstance(model, nn.Module) else model.module
+        self._cut = None if isinstance(model, nn.Module | Shards) else model
+        self._shards = shards_of(model, run.place.size)
+        self._shards.check(how.kind, run.place.ranks_by_site)
+        module = _module_of(model)
         self._parameters = [p for p, _ in self._pieces(module)]
-        self._check_ranks()
         self.steps, self.norm, self.traffic_bytes = 0, 0.0, 0
         self.sums: tuple[float, ...] = ()
         self._is_restored = False
@@ -153,24 +149,34 @@ class Sync:
                 self._own.shield.rejoin(before, self._peers.rounds.version)
         self._let_go_on()
 
-    def step(self, tokens: float = 1.0, numbers: Sequence[float] = ()) -> bool:
+    def step(
+        self,
+        tokens: float = 1.0,
+        numbers: Sequence[float] = (),
+        update: Callable[[], object] | None = None,
+    ) -> bool:
         """Make the update that the gradients call for, and set them to zero.
 
         Args:
             tokens: Behind this rank's gradients, which are means over them: how much they count
                 beside other sites'.
             numbers: That ride with the gradients, those of this site: equal on all its ranks.
+            update: Called instead, where a library makes the update itself; it clips and sets to
+                zero what it will, and may hold the passes too. For kind ``outer``.
 
         Returns:
             Whether there was an update: with ``accumulated``, gradients of ``every`` calls are
             gathered first.
 
         Raises:
-            InputError: Another site trains something else, or ``tokens`` is no number of tokens.
+            InputError: Another site trains something else, ``tokens`` is no number of tokens, or
+                an ``update`` would come too late.
             PeerLostError: This process is to stop, and waits for a site that was lost.
         """
         if not 0 <= tokens < math.inf:
             raise InputError(f"a training step on {tokens:g} tokens; it is a number from 0")
+        if update is not None:
+            self._check_update()
         self.meet()
         self.sums = tuple(numbers)
         if self._cut is not None:
@@ -188,12 +194,9 @@ class Sync:
                 self._begin_anew()
                 raise
         else:
-            for parameter in self._parameters if self._since_update > 1 else ():
-                if parameter.grad is not None:
-                    parameter.grad.div_(self._since_update)
-            self._update()
+            self._update_alone(update)
             self._train(self._tokens)
-        self._begin_anew()
+        self._begin_anew(zero=update is None)
         return True
 
     def finish(self) -> None:
@@ -314,22 +317,26 @@ class Sync:
         pieces = self._cut.parameters
         return [(one.parameter, one.owner) for one in pieces if one.parameter.requires_grad]
 
-    def _check_ranks(self) -> None:
-        if self._run.place.size > 1 and self._cut is None:
-            text = "a module of one rank, in a site that has several"
-            remedy = "give gl.sync what gl.parallelize returned"
-            raise InputError([Problem(text, remedy=remedy, field="model")])
-        if self._cut is not None:
-            self._cut.axes.check_sites(self._run.place.ranks_by_site)
+    def _check_update(self) -> None:
+        """Raise ``InputError`` unless nothing is to be done to gradients before an update."""
+        if self._averaging is not None or self._how.kind == "accumulated":
+            text = f"{self._how.kind} averages gradients before an update; this one is a library's"
+            raise InputError([Problem(text, remedy="take kind outer", field="sync.kind")])
+        if self._options.clip_norm:
+            text = "gradients are to be clipped before an update that a library makes itself"
+            remedy = "leave it 0, and have the library clip them"
+            raise InputError([Problem(text, remedy=remedy, field="options.clip_norm")])
 
     def _connect(self, module: nn.Module) -> None:
-        names = [(name, tuple(p.shape)) for name, p in module.named_parameters()]
+        # of a library's wrappers, those for several ranks put this into a name
+        names = [(n.replace("module.", ""), tuple(p.shape)) for n, p in module.named_parameters()]
         alike = (self._how, names, self._layout(), self._options.identity)
         combine = _Combine()
         is_first = self._run.place.is_first
         if is_first:
-            settings = digest(alike)
-            self._peers = connect(self._run, self._options, settings, combine, self._how)
+            policy = replace(self._options.rounds, patience_s=self._options.patience_s)
+            agreed = Agreed(digest(alike), self._how, policy, combine)
+            self._peers = connect(self._run, agreed, self._options.transport)
         if self._how.kind == "outer":
             self._agreement = agreement = self._agree()
             if self._peers is not None:
@@ -346,40 +353,36 @@ class Sync:
         if self._own is not None:
             self._own.restart()
         if self._peers is not None:
-            self._peers.rounds.chain = _fingerprint(self._owned())
+            self._peers.rounds.chain = _fingerprint(self._shards.owned)
             if self._averaging is not None:
                 self._peers.rounds.version = self.steps // self._options.stride
 
     def _layout(self) -> list[int]:
         """Return what tells how payloads are laid out: by the ranks of the site, and in buckets."""
         buckets = [] if self._how.kind == "outer" else [self._options.bucket_bytes]
-        if self._cut is None or not self._cut.axes.is_spread:
+        if self._shards.alike:
             return buckets
-        boxes = [(p.name, p.start, tuple(p.tensor.shape), p.owner) for p in self._cut.parameters]
-        own = int(digest(boxes)[:_INT64_DIGITS], 16)
+        own = self._shards.layout()
+        if self._is_alone():
+            return [*buckets, own]
         return buckets + SiteRanks().table(torch.tensor([own])).flatten().tolist()
+
+    def _is_alone(self) -> bool:
+        """Return whether this rank is all there is of its site, and of its weights."""
+        return self._run.place.size == 1 and self._shards.spread is None
 
     def _agree(self) -> Agreement:
         """Return what this site agrees on with the others, as this rank holds it."""
-        how = self._how
-        fragments = Fragments(self._owned(), how.fragments)
+        how, shards, is_alone = self._how, self._shards, self._is_alone()
+        fragments = Fragments(shards.owned, how.fragments)
         rule = OuterRule(how.outer_learning_rate, how.outer_momentum)
         agreed = [Fragment(fragments.read(i), rule, codec(how)) for i in range(len(fragments))]
-        inner = self._inner()
-        is_alone = self._cut is None or self._run.place.size == 1
         site_sum = float if is_alone else SiteRanks().sum
-        own = self._own = agreement(how.privacy, fragments, agreed, inner, site_sum)
-        if self._cut is None or is_alone:
+        own = self._own = agreement(how.privacy, fragments, agreed, self._inner(), site_sum)
+        if is_alone:
             return own
-        alike = not self._cut.axes.is_spread
-        self._ranks = SiteAgreement(own, self._cut.spread, alike=alike)
+        self._ranks = SiteAgreement(own, shards.spread or _nothing, alike=shards.alike)
         return self._ranks
-
-    def _owned(self) -> list[Tensor]:
-        """Return the weights that this rank speaks for, as plain tensors."""
-        if self._cut is None:
-            return list(self._parameters)
-        return [piece.tensor for piece in self._cut.parameters if piece.owner]
 
     def _average(self, module: nn.Module) -> Averaging:
         """Return this site's gradients, as this rank holds them."""
@@ -407,11 +410,16 @@ class Sync:
         self._let_go_on()
 
     def _of_site(self, tokens: float) -> float:
-        """Return the tokens of all ranks of the site; those of one batch count once."""
-        if self._cut is None or self._run.place.size == 1:
+        """Return the tokens of all ranks of the site; those of one batch count once.
+
+        Where another library has cut the batches, all ranks' count: at all sites alike.
+        """
+        if self._run.place.size == 1:
             return tokens
         total = torch.tensor([tokens], dtype=torch.float64)
         dist.all_reduce(total)
+        if self._cut is None:
+            return float(total)
         return float(total) * self._cut.axes.data_ranks / self._cut.axes.world
 
     def _speaking(self) -> OuterSync | GradientSync | None:
@@ -428,21 +436,34 @@ class Sync:
             else:
                 self._ranks.follow()
 
+    def _update_alone(self, update: Callable[[], object] | None) -> None:
+        """Make an update by this site's gradients alone, or have the library make it."""
+        if update is not None:
+            update()
+            self.steps += self._options.stride
+            return
+        for parameter in self._parameters if self._since_update > 1 else ():
+            if parameter.grad is not None:
+                parameter.grad.div_(self._since_update)
+        self._update()
+
     def _update(self) -> None:
         norm = self._options.clip_norm
         if norm > 0:
             if self._cut is not None:
                 self.norm = float(self._cut.clip(norm))
             else:
-                self.norm = float(nn.utils.clip_grad_norm_(self._parameters, norm))
+                self.norm = clip(self._parameters, norm)
         if self._cut is None or self._cut.scaler is None or 0 < self.norm < math.inf:
             self._optimizer.step()  # else low precision has lost the gradients of this step
         self.steps += self._options.stride
 
-    def _begin_anew(self) -> None:
+    def _begin_anew(self, *, zero: bool = True) -> None:
         self._since_update, self._tokens = 0, 0.0
         if self._averaging is not None:
             self._averaging.end_batch(0)
+        if not zero:
+            return
         if self._cut is not None:
             self._cut.gradients.zero()
         else:
@@ -458,35 +479,15 @@ class _Combine:
         return self.by(given)
 
 
-def connect(
-    run: Run,
-    options: SyncOptions,
-    settings: str,
-    combine: Callable[[Sequence[Given]], Buffer],
-    how: SiteSync,
-) -> Peers:
-    """Start the connections of this rank to its counterparts at other sites."""
-    place = run.place
-    # a gradient is of no use to one who missed it: such a site is given a whole state
-    history_bytes = options.rounds.history_bytes if how.kind == "outer" else 0
-    policy = replace(options.rounds, patience_s=options.patience_s, history_bytes=history_bytes)
-    rounds = (
-        MaskedRounds(place.site, place.sites, settings, policy, Keyring(place.site, entropy))
-        if how.privacy.masked
-        else Rounds(place.site, place.sites, settings, policy, combine)
-    )
-    transport = Transport(
-        Endpoint(name=place.site, listen=place.speakers[place.site], token=place.job_id),
-        {name: address for name, address in place.speakers.items() if name != place.site},
-        settings=options.transport,
-        clock=run.clock,
-        ids=SystemIds(),
-    )
-    transport.start()
-    peers = Peers(rounds, transport, run.clock)
-    if how.privacy.masked and not options.transport.tls:
-        peers.events.append("masks without TLS: who sits between the sites can exchange their keys")
-    return peers
+def _module_of(model: "nn.Module | SiteModel | Shards") -> nn.Module:
+    """Return the module whose parameters are trained; of shards alone, one without any."""
+    if isinstance(model, Shards):
+        return nn.Module()
+    return model if isinstance(model, nn.Module) else model.module
+
+
+def _nothing() -> None:
+    """Have no copies follow."""
 
 
 def _fingerprint(weights: Sequence[Tensor]) -> str:

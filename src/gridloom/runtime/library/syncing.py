@@ -7,6 +7,7 @@ from torch import nn
 
 from gridloom.model.parallel import SiteSync
 from gridloom.runtime.library.start import current
+from gridloom.runtime.shards import Shards
 from gridloom.runtime.updates import Sync, SyncOptions
 
 if TYPE_CHECKING:  # a site of one rank does without it
@@ -14,7 +15,7 @@ if TYPE_CHECKING:  # a site of one rank does without it
 
 
 def sync(
-    model: "nn.Module | SiteModel",
+    model: "nn.Module | SiteModel | Shards",
     optimizer: torch.optim.Optimizer,
     how: SiteSync | None = None,
     options: SyncOptions | None = None,
@@ -22,8 +23,11 @@ def sync(
     """Return what makes the updates, with the other sites where there are any.
 
     Args:
-        model: Its trainable parameters are exchanged; equal at all sites.
-        optimizer: Over those parameters.
+        model: Its trainable parameters are exchanged; equal at all sites. Where a site has several
+            ranks, what ``gl.parallelize`` returned, or for kind ``outer`` a model that another
+            library has spread over all of them: with ``fully_shard`` (FSDP2) or as distributed
+            tensors, in ``DistributedDataParallel``, or as ``Shards`` say.
+        optimizer: Over those parameters; its state goes to sites that come back.
         how: What is exchanged, and how often; by default what the job's ``sync`` says, and outside
             of gridloom every step, whole.
         options: Clipping, patience, and the connections' settings.

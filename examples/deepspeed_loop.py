@@ -49,8 +49,7 @@ def main(steps: int = 30, stage: int = 2) -> None:
     optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3)
     engine, *_ = deepspeed.initialize(model=model, optimizer=optimizer, config=config)
     data = gl.data(windows, batch_size=16, seed=1, passes=None)  # 2: each site's own samples
-    how = gl.SiteSync(kind="outer", every=10)  # or as the job says
-    sync = gl.sync(shards(engine), optimizer, how)  # 3: what the engine keeps
+    sync = gl.sync(shards(engine), optimizer)  # 3: as the job's `sync` says, with kind outer
     for step, batch in zip(range(1, steps + 1), data, strict=False):
         batch = batch.to(run.device).long()
         loss = nn.functional.cross_entropy(engine(batch[:, :-1]).float().mT, batch[:, 1:])
@@ -58,7 +57,8 @@ def main(steps: int = 30, stage: int = 2) -> None:
         sync.step(tokens=batch[:, 1:].numel(), update=engine.step)  # 4: for engine.step()
         gl.report(step, loss=loss.item())
     sync.finish()  # 5: one model at all sites
-    total = sum(float(deepspeed.utils.safe_get_full_fp32_param(p).double().sum()) for p in model.parameters())
+    whole = [deepspeed.utils.safe_get_full_fp32_param(p) for p in model.parameters()]
+    total = sum(float(one.double().sum()) for one in whole)
     print(f"{run.place.site}: loss {loss.item():.3f}, sum of the weights {total!r}")
 
 

@@ -40,7 +40,7 @@ def main(steps: int = 30) -> None:
     model = build(run.device)
     (optimizer,) = default_adamw(lr=1e-3).build(model_parts=[model])
     data = gl.data(windows, batch_size=8, seed=1, passes=None)  # 2: each site's own samples
-    sync = gl.sync(model, optimizer, gl.SiteSync(kind="outer", every=10))  # 3: or as the job says
+    sync = gl.sync(model, optimizer)  # 3: as the job's `sync` says, with kind outer
     for step, batch in zip(range(1, steps + 1), data, strict=False):
         batch = batch.to(run.device).long()
         answers = model(batch[:, :-1])

@@ -248,7 +248,7 @@ def main() -> None:
     parser.add_argument("--kind", default="outer", choices=("every_step", "outer"))
     parser.add_argument("--every", type=int, default=20, help="training steps")
     parser.add_argument("--fragments", type=int, default=4)
-    parser.add_argument("--bits", type=int, default=4, choices=(4, 8, 16, 32))
+    parser.add_argument("--bits", type=int, default=4, choices=(1, 4, 8, 16, 32))
     parser.add_argument("--outer-learning-rate", type=float, default=1.0)
     parser.add_argument("--outer-momentum", type=float, default=0.0)
     parser.add_argument("--sites", type=int, default=2)

@@ -33,13 +33,13 @@ several steps together, or pseudo-gradients in the background."""
 
 Codec = Literal["plain", "blocks", "top_k", "low_rank", "deep"]
 """How what is exchanged is made small: fewer bits of a floating-point number, whole multiples of a
-scale a block, only the largest numbers, factors of low rank (PowerSGD), or only the largest numbers
-of what momentum has gathered (Deep Gradient Compression)."""
+scale a block (of 1 bit: their signs), only the largest numbers, factors of low rank (PowerSGD), or
+only the largest numbers of what momentum has gathered (Deep Gradient Compression)."""
 
 
 CODEC_BITS: Mapping[Codec, tuple[int, ...]] = {
     "plain": (16, 32),
-    "blocks": (4, 8),
+    "blocks": (1, 4, 8),
     "top_k": (4, 8, 16, 32),
     "low_rank": (32,),
     "deep": (32,),
@@ -81,7 +81,7 @@ class SiteSync(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         every: Training steps from one exchange of a parameter to the next; 0, for ``outer``: as
             few as link and processor allow.
         bits: Of one number on the way; below 32 it is compressed.
-        codec: How; ``plain`` has 32 or 16 bits, ``blocks`` 8 or 4, ``top_k`` any of them.
+        codec: How; ``plain`` has 32 or 16 bits, ``blocks`` 8, 4 or 1, ``top_k`` 32, 16, 8 or 4.
         share: Of the numbers, that ``top_k`` and ``deep`` send.
         warm_up: Exchanges over which ``deep`` comes down to its share, from a quarter.
         momentum: Of ``deep``, in the place of the optimiser's own.

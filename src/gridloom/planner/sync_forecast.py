@@ -142,9 +142,10 @@ def forecast(
 def payload_bytes(how: SiteSync, numbers: float, width: int = 1024) -> float:
     """Return the bytes of a payload of so many numbers.
 
-    ``blocks`` has a byte of scale for 64 numbers; ``top_k`` and ``deep`` have the bits of a value
-    and about 2.5 bits beyond ``log2(1 / share)`` for its place (``runtime.compress``); ``low_rank``
-    has two factors of fp32 for each matrix of ``width x width``.
+    ``blocks`` has a byte of scale for 64 numbers, and of signs two for 256; ``top_k`` and
+    ``deep`` have the bits of a value and about 2.5 bits beyond ``log2(1 / share)`` for its place
+    (``runtime.compress``); ``low_rank`` has two factors of fp32 for each matrix of ``width`` by
+    ``width``.
     """
     match how.codec:
         case "plain":

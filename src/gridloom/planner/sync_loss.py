@@ -197,13 +197,14 @@ def _published(every: float) -> Loss:
 def _of_kind(how: SiteSync, rows: Sequence[LossRow]) -> list[LossRow]:
     """Return the rows of the method's kind that tell of it.
 
-    Of outer steps those with no more bits, for more of them do no harm; and of them those with as
-    many fragments, where there are enough.
+    Of outer steps those with as many bits, or with fewer, for more of them do no harm; and of them
+    those with as many fragments, where there are enough.
     """
     kind = [row for row in rows if row.kind == how.kind]
     if how.kind != "outer":
         return [row for row in kind if (row.codec, row.bits) == (how.codec, how.bits)]
-    own = [row for row in kind if row.bits <= how.bits]
+    own = [row for row in kind if row.bits == how.bits]
+    own = own or [row for row in kind if row.bits < how.bits]
     parts = [row for row in own if row.fragments == how.fragments]
     return parts if len(parts) > 1 else own
 

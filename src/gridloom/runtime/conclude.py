@@ -27,6 +27,7 @@ from gridloom.runtime.records import (
     write_result,
 )
 from gridloom.runtime.run import Run
+from gridloom.runtime.wan.methods import last_passes
 
 
 @dataclass(frozen=True)
@@ -113,8 +114,8 @@ def _traffic(run: Run, recipe: GptRecipe, ended: Ended) -> ResultBytes:
         bucket = bucket_bytes(parameter_count(recipe.shape), len(sizes))
         within = bytes_per_step(bucket, sizes).within_sites * updates
     exchanges: float | None = updates
-    if sync.kind == "outer":  # the last two bring all sites to one model
-        exchanges = steps / sync.every + 2 if sync.every else None
+    if sync.kind == "outer":  # the last passes bring all sites to one model
+        exchanges = steps / sync.every + last_passes(sync) if sync.every else None
     between = None
     if exchanges is not None:
         between = round(2 * (len(sizes) - 1) * ended.exchange_bytes * exchanges)

@@ -30,7 +30,7 @@ from gridloom.runtime.wan.fragments import Fragments
 from gridloom.runtime.wan.gradient_sync import GradientSync, Riders
 from gridloom.runtime.wan.history import Buffer, Given
 from gridloom.runtime.wan.local_data import PrivacySpent, PrivateAgreement, agreement, check_sites
-from gridloom.runtime.wan.methods import check, codec
+from gridloom.runtime.wan.methods import check, codec, last_passes
 from gridloom.runtime.wan.outer import Fragment, OuterRule
 from gridloom.runtime.wan.outer_sync import OuterRound, OuterSync
 from gridloom.runtime.wan.peers import Peers
@@ -340,7 +340,8 @@ class Sync:
         if self._how.kind == "outer":
             self._agreement = agreement = self._agree()
             if self._peers is not None:
-                self._outer = OuterSync(agreement, self._peers, self._how.every)
+                passes = last_passes(self._how)
+                self._outer = OuterSync(agreement, self._peers, self._how.every, passes)
                 combine.by = self._outer.combine
         else:
             self._averaging = self._average(module)

@@ -70,18 +70,18 @@ class SyncDocument(Document):
         Codec | None,
         Choice(("plain", "blocks", "top_k", "low_rank", "deep")),
         Field(
-            description="How it is made small: `plain`: 32 or 16 bits a number; `blocks`: 8 or 4;"
-            " `top_k`: the largest numbers only; `low_rank`: factors; `deep`: the largest of what"
-            " momentum has gathered; the last two of gradients. Default: `blocks` with `outer` or"
-            " few `bits`, else, and under masks, `plain`."
+            description="How it is made small: `plain`: 32 or 16 bits a number; `blocks`: 8, 4 or"
+            " 1; `top_k`: the largest numbers only; `low_rank`: factors; `deep`: the largest of"
+            " what momentum has gathered; the last two of gradients. Default: `blocks` with"
+            " `outer` or few `bits`, else, and under masks, `plain`."
         ),
     ] = None
     bits: Annotated[
         int | None,
         Whole(1, 32),
         Field(
-            description="Of one number: 32, 16, 8 or 4. Default: 8 with `blocks`, 4 with `outer`;"
-            " 32 with the other codecs."
+            description="Of one number: 32, 16, 8, 4 or 1. Default: 8 with `blocks`, 4 with"
+            " `outer`; 32 with the other codecs."
         ),
     ] = None
     share: Annotated[

@@ -10,6 +10,7 @@ al., 2019: with it, biased compression converges as none does).
 | ``Cast`` to fp16, bf16 | off by up to 2^-11, 2^-8 of a number | kept, but for that | advised |
 | ``Blocks``, to the nearest | off by up to half a gap | kept within the relative error | needed |
 | ``Blocks``, by chance | exact, to 2^-17 of a gap | grows by the variance | of no need |
+| ``Signs`` | biased | never grows | needed |
 | ``TopK``, ``DeepGradient`` | biased | never grows | needed, the second has its own |
 | ``LowRank`` | biased | never grows, in fp32 | needed |
 
@@ -29,6 +30,7 @@ from gridloom.runtime.compress.codec import (
 from gridloom.runtime.compress.deep import WARM_UP, DeepGradient, DeepPolicy
 from gridloom.runtime.compress.feedback import Feedback, Losses
 from gridloom.runtime.compress.low_rank import LowRank
+from gridloom.runtime.compress.signs import Signs
 from gridloom.runtime.compress.sparse import TopK
 
 __all__ = [
@@ -43,6 +45,7 @@ __all__ = [
     "Losses",
     "LowRank",
     "NotFiniteError",
+    "Signs",
     "TopK",
     "require_length",
     "seeded",

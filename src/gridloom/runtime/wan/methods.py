@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
+from statistics import NormalDist
 
 import torch
 from torch import Tensor
@@ -13,13 +14,19 @@ from gridloom.model.parallel import (
     SitePrivacy,
     SiteSync,
 )
-from gridloom.runtime.compress import Blocks, Cast, Codec, Feedback, LowRank, TopK
+from gridloom.runtime.compress import Blocks, Cast, Codec, Feedback, LowRank, Signs, TopK
 from gridloom.runtime.wan.averaged import Encoder
 from gridloom.runtime.wan.deep_encoder import DeepEncoder, policy
 from gridloom.runtime.wan.masks import FixedPoint
 
 _BITS_OF_CAST = 16
 """From so many on it is a floating-point number."""
+
+_LEFT = 0.01
+"""Of the energy of what sites had not shared at the end of a training, may be dropped."""
+
+_PASSES_MAX = 50
+"""More last rounds than these are not worth what they bring."""
 
 _LIMIT = 8.0
 """Of a number of an update that is not clipped; weights are well below 1, and their changes too."""
@@ -46,8 +53,25 @@ def codec(how: SiteSync, shapes: Sequence[Sequence[int]] = ()) -> Codec:
 def _numbers(bits: int) -> Codec:
     """Return what makes every number so small."""
     if bits < _BITS_OF_CAST:
-        return Blocks(bits)
+        return Signs() if bits == 1 else Blocks(bits)
     return Cast(torch.float32 if bits == 32 else torch.bfloat16)
+
+
+def last_passes(how: SiteSync) -> int:
+    """Return the rounds of each fragment after the last training step of ``outer``.
+
+    One for what was trained, the others for what the codec lost of it: as many as would leave a
+    hundredth of its energy if what each leaves were spread normally; it is a few hundredths.
+    """
+    left = 0.01  # of 4 bits a number, and less of more
+    if how.codec in ("top_k", "deep"):
+        normal = NormalDist()
+        least = normal.inv_cdf(1 - how.share / 2)
+        left = 1 - (how.share + 2 * least * normal.pdf(least))
+    elif how.bits == 1:
+        left = 1 - 2 / math.pi
+    passes = math.log(_LEFT) / math.log(left) if left > _LEFT else 1
+    return 1 + min(_PASSES_MAX, math.ceil(passes))
 
 
 def encoder(how: SiteSync, numbers: int, shapes: Sequence[Sequence[int]]) -> Encoder:

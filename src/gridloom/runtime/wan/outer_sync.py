@@ -27,10 +27,6 @@ of equal speed stay below it, and so offer after equal numbers of steps, run aft
 _ROUNDS_SEEN = 4
 """Rounds from whose cost the interval is chosen; one alone may have met a busy machine."""
 
-_LAST_PASSES = 2
-"""Rounds of each fragment after the last step: one for what it has trained, one for what the codec
-lost of that."""
-
 _SLOT_MAX = 1000
 """Training steps that no slot is longer than."""
 
@@ -66,7 +62,9 @@ class OuterSync:
         done: Rounds taken in since the caller last took them.
     """
 
-    def __init__(self, agreement: Agreement, peers: Peers, interval_steps: int) -> None:
+    def __init__(
+        self, agreement: Agreement, peers: Peers, interval_steps: int, last_passes: int = 2
+    ) -> None:
         """Begin with weights that are equal at all sites.
 
         Args:
@@ -74,9 +72,11 @@ class OuterSync:
             peers: The other sites; their rounds must ``combine`` by this object's ``combine``.
             interval_steps: Training steps from an offer of a fragment to the next of the same; 0:
                 as few as keep the work for rounds to a small share of the training.
+            last_passes: Rounds of each fragment after the last step; equal at all sites.
         """
         self.done: list[OuterRound] = []
         self._agreement, self._peers = agreement, peers
+        self._last_passes = last_passes
         self._slot = _Slot(interval_steps, len(agreement))
         self._steps_since = self._stale_steps = 0
         self._offered_s = peers.now_s()
@@ -105,7 +105,7 @@ class OuterSync:
         """
         rounds = self._peers.rounds
         await_done(self._peers, self._follow, patience_s)
-        last = rounds.last_done() + _LAST_PASSES * len(self._agreement)
+        last = rounds.last_done() + self._last_passes * len(self._agreement)
         deadline_s = self._peers.now_s() + patience_s
         while rounds.version < last and rounds.leader() and self._peers.now_s() < deadline_s:
             version = rounds.version

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
@@ -21,32 +20,49 @@ from gridloom.runtime.wan.state import local
 if TYPE_CHECKING:  # a site of one rank does without it
     from gridloom.runtime.inside.site_model import SiteModel
 
+_Copied = tuple[dist.ProcessGroup | None, Tensor]
+"""A tensor that all ranks of a group have alike; ``None`` for those of the site."""
+
 _INT64_DIGITS = 15
 """Hexadecimal digits that a whole number of 64 bits surely holds."""
 
 
 @dataclass(frozen=True, eq=False)
 class Shards:
-    """The weights of a site's model as one rank holds them, for ``gl.sync``.
+    """The weights of a model as one rank holds them, where a library keeps them in its own way.
 
-    Where a library spreads weights in a way of its own, a loop builds one: of what the library's
-    optimizer works on, as the fp32 weights of ZeRO that are cut over the ranks.
+    A loop gives ``gl.sync`` one of what the library's optimizer works on, as the fp32 weights of
+    ZeRO that are cut over the ranks.
 
     Attributes:
         owned: Floating-point tensors where this rank's part of the weights lies; every number of
             the model is on one rank of the site alone. They are read and written in place.
         spread: Has all copies of the weights follow ``owned``, on this rank and on others; all
-            ranks of the site call it at once. ``None`` where there is none on any rank.
-        alike: Every rank has a whole copy of the model, and the first one owns it.
-        boxes: What tells how the model is cut, if sizes do not.
-        has_gradients: Gradients can be averaged between sites too, for gridloom has cut the model.
+            ranks of the site call it at once. ``None`` where there are none on any rank.
     """
 
     owned: Sequence[Tensor]
     spread: Callable[[], None] | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class Held(Shards):
+    """The weights of any model as one rank holds them.
+
+    Attributes:
+        alike: Every rank has a whole copy of the model, and the first one owns it.
+        boxes: What tells how the model is cut, if sizes do not.
+        has_gradients: Gradients can be averaged between sites too: no library has cut the model.
+    """
+
     alike: bool = False
     boxes: Sequence[object] = ()
     has_gradients: bool = False
+
+    def follow(self) -> None:
+        """Have all copies follow, if there are any."""
+        if self.spread is not None:
+            self.spread()
 
     def layout(self) -> int:
         """Return what tells how this rank's part is cut out: equal at sites that fit together."""
@@ -79,7 +95,7 @@ class Shards:
             raise InputError([Problem(text, remedy=remedy, field="sync.kind")])
 
 
-def shards_of(model: "nn.Module | SiteModel | Shards", ranks: int) -> Shards:
+def held(model: "nn.Module | SiteModel | Shards", ranks: int) -> Held:
     """Return what this rank speaks for.
 
     Args:
@@ -90,16 +106,26 @@ def shards_of(model: "nn.Module | SiteModel | Shards", ranks: int) -> Shards:
         InputError: It cannot be told which rank has which part of the model.
     """
     if isinstance(model, Shards):
-        return model
+        return Held(model.owned, model.spread)
     if not isinstance(model, nn.Module):
         return _of_site_model(model, ranks)
+    if any(kind.__module__.partition(".")[0] == "deepspeed" for kind in type(model).__mro__):
+        text = "a DeepSpeed engine works on weights of its own, beside those of the module"
+        raise InputError([Problem(text, remedy="give gl.sync gl.Shards of them", field="model")])
     trained = [(name, p) for name, p in model.named_parameters() if p.requires_grad]
     spread = [p for _, p in trained if _is_spread(p)]
     if ranks == 1 and not spread:
-        return Shards([p.detach() for _, p in trained], alike=True, has_gradients=True)
+        return Held([p.detach() for _, p in trained], alike=True, has_gradients=True)
     if spread:
         return _of_spread(model, trained, ranks)
     return _of_copies(model, trained)
+
+
+def module_of(model: "nn.Module | SiteModel | Shards") -> nn.Module:
+    """Return the module whose parameters are trained; of shards alone, one without any."""
+    if isinstance(model, Shards):
+        return nn.Module()
+    return model if isinstance(model, nn.Module) else model.module
 
 
 def clip(parameters: Sequence[nn.Parameter], norm: float) -> float:
@@ -120,9 +146,9 @@ def clip(parameters: Sequence[nn.Parameter], norm: float) -> float:
     return float(found)
 
 
-def _of_site_model(model: "SiteModel", ranks: int) -> Shards:
+def _of_site_model(model: "SiteModel", ranks: int) -> Held:
     pieces = model.parameters
-    return Shards(
+    return Held(
         [piece.tensor for piece in pieces if piece.owner],
         model.spread if ranks > 1 else None,
         alike=not model.axes.is_spread,
@@ -131,7 +157,7 @@ def _of_site_model(model: "SiteModel", ranks: int) -> Shards:
     )
 
 
-def _of_copies(model: nn.Module, trained: Sequence[tuple[str, nn.Parameter]]) -> Shards:
+def _of_copies(model: nn.Module, trained: Sequence[tuple[str, nn.Parameter]]) -> Held:
     """Return the first rank's weights of a model that all ranks have whole, and keep so."""
     kept = {
         id(parameter)
@@ -149,22 +175,22 @@ def _of_copies(model: nn.Module, trained: Sequence[tuple[str, nn.Parameter]]) ->
             raise InputError([Problem(text, remedy=remedy, field="model")])
     weights = [parameter.detach() for _, parameter in trained]
     owned = weights if dist.get_rank() == 0 else []
-    return Shards(owned, partial(_copy, [(None, weights)]), alike=True)
+    return Held(owned, partial(_copy, [(None, one) for one in weights]), alike=True)
 
 
 def _of_spread(
     model: nn.Module, trained: Sequence[tuple[str, nn.Parameter]], ranks: int
-) -> Shards:
+) -> Held:
     """Return this rank's boxes of a model whose parameters are torch's distributed tensors."""
     owned: list[Tensor] = []
     boxes: list[object] = []
-    copied: list[tuple[dist.ProcessGroup | None, list[Tensor]]] = []
+    copied: list[_Copied] = []
     for name, parameter in trained:
         _require_all(name, parameter, ranks)
         box, is_owned = local(parameter.detach()), True
         for group, position in _copies(parameter):
             is_owned = is_owned and position == 0
-            copied.append((group, [box]))
+            copied.append((group, box))
         if is_owned:
             owned.append(box)
         placed: Any = parameter
@@ -177,7 +203,7 @@ def _of_spread(
                 reshard()
         _copy(copied)
 
-    return Shards(owned, spread, boxes=boxes)
+    return Held(owned, spread, boxes=boxes)
 
 
 def _is_spread(tensor: Tensor) -> bool:
@@ -205,9 +231,7 @@ def _copies(parameter: Any) -> Iterator[tuple[dist.ProcessGroup, int]]:
             yield mesh.get_group(dim), mesh.get_local_rank(dim)
 
 
-def _copy(copied: Sequence[tuple[dist.ProcessGroup | None, Sequence[Tensor]]]) -> None:
+def _copy(copied: Sequence[_Copied]) -> None:
     """Give all ranks of a group what its first one has, in place."""
-    with torch.no_grad():
-        for group, tensors in copied:
-            for tensor in tensors:
-                dist.broadcast(tensor, group=group, group_src=0)
+    for group, tensor in copied:
+        dist.broadcast(tensor, group=group, group_src=0)

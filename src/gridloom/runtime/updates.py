@@ -20,7 +20,7 @@ from gridloom.model.parallel import SiteSync
 from gridloom.runtime.averaging import Averaging, Owned
 from gridloom.runtime.compress import NotFiniteError
 from gridloom.runtime.run import Run
-from gridloom.runtime.shards import Shards, clip, shards_of
+from gridloom.runtime.shards import Shards, clip, held, module_of
 from gridloom.runtime.wan.agreement import Agreement, LocalAgreement
 from gridloom.runtime.wan.buckets import gradient_of
 from gridloom.runtime.wan.connect import Agreed, connect
@@ -107,9 +107,9 @@ class Sync:
         self._run, self._how, self._options = run, how, options
         self._optimizer = optimizer
         self._cut = None if isinstance(model, nn.Module | Shards) else model
-        self._shards = shards_of(model, run.place.size)
-        self._shards.check(how.kind, run.place.ranks_by_site)
-        module = _module_of(model)
+        self._held = held(model, run.place.size)
+        self._held.check(how.kind, run.place.ranks_by_site)
+        module = module_of(model)
         self._parameters = [p for p, _ in self._pieces(module)]
         self.steps, self.norm, self.traffic_bytes = 0, 0.0, 0
         self.sums: tuple[float, ...] = ()
@@ -354,35 +354,35 @@ class Sync:
         if self._own is not None:
             self._own.restart()
         if self._peers is not None:
-            self._peers.rounds.chain = _fingerprint(self._shards.owned)
+            self._peers.rounds.chain = _fingerprint(self._held.owned)
             if self._averaging is not None:
                 self._peers.rounds.version = self.steps // self._options.stride
 
     def _layout(self) -> list[int]:
         """Return what tells how payloads are laid out: by the ranks of the site, and in buckets."""
         buckets = [] if self._how.kind == "outer" else [self._options.bucket_bytes]
-        if self._shards.alike:
+        if self._held.alike:
             return buckets
-        own = self._shards.layout()
+        own = self._held.layout()
         if self._is_alone():
             return [*buckets, own]
         return buckets + SiteRanks().table(torch.tensor([own])).flatten().tolist()
 
     def _is_alone(self) -> bool:
         """Return whether this rank is all there is of its site, and of its weights."""
-        return self._run.place.size == 1 and self._shards.spread is None
+        return self._run.place.size == 1 and self._held.spread is None
 
     def _agree(self) -> Agreement:
         """Return what this site agrees on with the others, as this rank holds it."""
-        how, shards, is_alone = self._how, self._shards, self._is_alone()
-        fragments = Fragments(shards.owned, how.fragments)
+        how, is_alone = self._how, self._is_alone()
+        fragments = Fragments(self._held.owned, how.fragments)
         rule = OuterRule(how.outer_learning_rate, how.outer_momentum)
         agreed = [Fragment(fragments.read(i), rule, codec(how)) for i in range(len(fragments))]
         site_sum = float if is_alone else SiteRanks().sum
         own = self._own = agreement(how.privacy, fragments, agreed, self._inner(), site_sum)
         if is_alone:
             return own
-        self._ranks = SiteAgreement(own, shards.spread or _nothing, alike=shards.alike)
+        self._ranks = SiteAgreement(own, self._held.follow, alike=self._held.alike)
         return self._ranks
 
     def _average(self, module: nn.Module) -> Averaging:
@@ -478,17 +478,6 @@ class _Combine:
 
     def __call__(self, given: Sequence[Given]) -> Buffer:
         return self.by(given)
-
-
-def _module_of(model: "nn.Module | SiteModel | Shards") -> nn.Module:
-    """Return the module whose parameters are trained; of shards alone, one without any."""
-    if isinstance(model, Shards):
-        return nn.Module()
-    return model if isinstance(model, nn.Module) else model.module
-
-
-def _nothing() -> None:
-    """Have no copies follow."""
 
 
 def _fingerprint(weights: Sequence[Tensor]) -> str:

@@ -11,7 +11,7 @@ from torch.distributed.fsdp import fully_shard
 from torch.nn.parallel import DistributedDataParallel
 
 from gridloom.base.errors import InputError
-from gridloom.runtime.shards import Shards, clip, shards_of
+from gridloom.runtime.shards import Held, Shards, clip, held
 
 TWO_SITES = {"north": 2, "south": 2}
 
@@ -35,7 +35,7 @@ def values(tensors: list[Tensor]) -> list[list[float]]:
 def test_one_rank_owns_all_that_is_trained_where_it_lies() -> None:
     model = net()
     model[0].bias.requires_grad_(requires_grad=False)
-    found = shards_of(model, 1)
+    found = held(model, 1)
     assert (found.alike, found.has_gradients, found.spread) == (True, True, None)
     assert [one.numel() for one in found.owned] == [24, 12, 2]
     found.owned[1].fill_(7)
@@ -44,47 +44,55 @@ def test_one_rank_owns_all_that_is_trained_where_it_lies() -> None:
 
 def test_what_a_library_says_is_taken_as_it_is() -> None:
     given = Shards([torch.zeros(3)], lambda: None)
-    assert shards_of(given, 2) is given
-    assert given.layout() == Shards([torch.ones(3)]).layout()
-    assert given.layout() != Shards([torch.zeros(4)]).layout()
+    found = held(given, 2)
+    assert (found.owned, found.spread) == (given.owned, given.spread)
+    assert (found.alike, found.has_gradients) == (False, False)
+    assert found.layout() == Held([torch.ones(3)]).layout()
+    assert found.layout() != Held([torch.zeros(4)]).layout()
 
 
 def test_boxes_tell_more_than_sizes() -> None:
-    one, two = (Shards([torch.zeros(3)], boxes=[("weight", place)]) for place in (0, 3))
+    one, two = (Held([torch.zeros(3)], boxes=[("weight", place)]) for place in (0, 3))
     assert one.layout() != two.layout()
 
 
 @pytest.mark.parametrize(
-    ("shards", "kind", "sizes", "problem"),
+    ("part", "kind", "sizes", "problem"),
     [
-        (Shards([torch.zeros(3, dtype=torch.int64)]), "outer", TWO_SITES, "no run of floating"),
-        (Shards([torch.zeros(2, 3).T]), "outer", TWO_SITES, "no run of floating"),
-        (Shards([]), "outer", {"north": 2, "south": 3}, "north 2, south 3"),
-        (Shards([]), "every_step", TWO_SITES, "take kind outer"),
-        (Shards([]), "accumulated", {"north": 2}, "take kind outer"),
+        (Held([torch.zeros(3, dtype=torch.int64)]), "outer", TWO_SITES, "no run of floating"),
+        (Held([torch.zeros(2, 3).T]), "outer", TWO_SITES, "no run of floating"),
+        (Held([]), "outer", {"north": 2, "south": 3}, "north 2, south 3"),
+        (Held([]), "every_step", TWO_SITES, "take kind outer"),
+        (Held([]), "accumulated", {"north": 2}, "take kind outer"),
     ],
 )
 def test_what_cannot_be_one_model(
-    shards: Shards, kind: str, sizes: dict[str, int], problem: str
+    part: Held, kind: str, sizes: dict[str, int], problem: str
 ) -> None:
     with pytest.raises(InputError, match=problem):
-        shards.check(kind, sizes)
+        part.check(kind, sizes)
 
 
 def test_one_site_exchanges_nothing_and_sites_with_copies_may_differ() -> None:
-    Shards([torch.zeros(2, 3).T]).check("every_step", {"north": 2})
-    Shards([], alike=True).check("outer", {"north": 2, "south": 3})
+    Held([torch.zeros(2, 3).T]).check("every_step", {"north": 2})
+    Held([], alike=True).check("outer", {"north": 2, "south": 3})
 
 
 def test_copies_that_nothing_keeps_equal_are_refused() -> None:
     with pytest.raises(InputError, match=r"0\.weight is a plain tensor .* DistributedDataParallel"):
-        shards_of(net(), 2)
+        held(net(), 2)
+
+
+def test_an_engine_whose_weights_are_elsewhere_is_refused() -> None:
+    engine = type("DeepSpeedEngine", (nn.Module,), {"__module__": "deepspeed.runtime.engine"})
+    with pytest.raises(InputError, match=r"give gl\.sync gl\.Shards"):
+        held(engine(), 1)
 
 
 @pytest.mark.usefixtures("world")
 def test_the_first_rank_owns_copies_that_are_kept_equal() -> None:
     model = DistributedDataParallel(net())
-    found = shards_of(model, 2)
+    found = held(model, 2)
     assert (found.alike, found.has_gradients) == (True, False)
     assert values(list(found.owned)) == values([p.detach() for p in model.parameters()])
 
@@ -93,7 +101,7 @@ def test_the_first_rank_owns_copies_that_are_kept_equal() -> None:
 def test_gathered_weights_are_given_up_when_they_have_changed() -> None:
     model = net()
     fully_shard(model, mesh=init_device_mesh("cpu", (1,)))
-    found = shards_of(model, 1)
+    found = held(model, 1)
     inputs = torch.ones(1, 4)
     with torch.no_grad():
         before = model(inputs)
@@ -111,7 +119,7 @@ def test_a_part_of_the_ranks_is_refused() -> None:
     model = net()
     fully_shard(model, mesh=init_device_mesh("cpu", (1,)))
     with pytest.raises(InputError, match=r"0\.weight is spread over 1 of 2 ranks"):
-        shards_of(model, 2)
+        held(model, 2)
 
 
 @pytest.mark.usefixtures("world")
@@ -119,7 +127,7 @@ def test_a_part_of_the_parameters_is_refused() -> None:
     model = net()
     fully_shard(model[1], mesh=init_device_mesh("cpu", (1,)))
     with pytest.raises(InputError, match=r"0\.weight is a plain tensor in a model of distributed"):
-        shards_of(model, 1)
+        held(model, 1)
 
 
 @pytest.mark.usefixtures("world")

@@ -20,14 +20,16 @@ def shards(engine: deepspeed.DeepSpeedEngine) -> gl.Shards:
     if engine.zero_optimization_stage() < 3:
         return gl.Shards(zero.single_partition_of_fp32_groups, zero.update_lp_params)
 
+    masters, kept = zero.fp32_partitioned_groups_flat, zero.persistent_parameters
+
     def follow() -> None:
-        masters = zero.fp32_partitioned_groups_flat
+        zero.empty_partition_cache()  # gathered weights are those from before
         for low, master in zip(zero.fp16_partitioned_groups_flat, masters, strict=True):
             low.data.copy_(master.data)
-        if zero.persistent_parameters:
-            zero.persistent_parameters[0].all_gather(zero.persistent_parameters)
+        if kept:
+            kept[0].all_gather(kept)
 
-    return gl.Shards(zero.fp32_partitioned_groups_flat, follow)
+    return gl.Shards(masters, follow)
 
 
 def main(steps: int = 30, stage: int = 2) -> None:

@@ -9,8 +9,10 @@ from pathlib import Path
 import torch
 import torch.distributed as dist
 from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import FSDPModule
 from torchtitan.components.optimizer import default_adamw
 from torchtitan.distributed.fsdp import apply_fsdp_to_decoder
+from torchtitan.models.common.attention import ScaledDotProductAttention
 from torchtitan.models.llama3 import llama3_configs
 
 import gridloom.runtime as gl
@@ -18,10 +20,16 @@ import gridloom.runtime as gl
 
 def build(device: torch.device) -> torch.nn.Module:
     """Return torchtitan's smallest Llama, sharded over the ranks of the site."""
+    config = llama3_configs["debugmodel"](attn_backend="flex")
+    for layer in config.layers:  # flex attention has no backward pass on a CPU
+        layer.attention.inner_attention = ScaledDotProductAttention.Config()
     with torch.device("meta"):
-        model = llama3_configs["debugmodel"](attn_backend="sdpa").build()
+        model = config.build()
     mesh = init_device_mesh(device.type, (dist.get_world_size(),), mesh_dim_names=("fsdp",))
     apply_fsdp_to_decoder(model, mesh, torch.float32, torch.float32, pp_enabled=False)
+    for part in model.modules():
+        if isinstance(part, FSDPModule):
+            part.set_force_sum_reduction_for_comms(enable=True)  # gloo can do no other
     model.to_empty(device=device)
     torch.manual_seed(1)  # the same weights at every site
     with torch.no_grad():
@@ -49,7 +57,7 @@ def main(steps: int = 30) -> None:
         sync.step(tokens=batch[:, 1:].numel())  # 4: for optimizer.step() and zero_grad()
         gl.report(step, loss=loss.item())
     sync.finish()  # 5: one model at all sites
-    total = sum(float(p.full_tensor().double().sum()) for p in model.parameters())
+    total = sum(float(p.detach().full_tensor().double().sum()) for p in model.parameters())
     print(f"{run.place.site}: loss {loss.item():.3f}, sum of the weights {total!r}")
 
 

@@ -178,9 +178,7 @@ def _of_copies(model: nn.Module, trained: Sequence[tuple[str, nn.Parameter]]) ->
     return Held(owned, partial(_copy, [(None, one) for one in weights]), alike=True)
 
 
-def _of_spread(
-    model: nn.Module, trained: Sequence[tuple[str, nn.Parameter]], ranks: int
-) -> Held:
+def _of_spread(model: nn.Module, trained: Sequence[tuple[str, nn.Parameter]], ranks: int) -> Held:
     """Return this rank's boxes of a model whose parameters are torch's distributed tensors."""
     owned: list[Tensor] = []
     boxes: list[object] = []

@@ -1,4 +1,4 @@
-"""Models that others than gridloom have spread over the two ranks of a site, trained at two sites."""
+"""Models that others have spread over the two ranks of a site, trained at two sites."""
 
 import torch
 import torch.distributed as dist

@@ -3,6 +3,7 @@
 pip install deepspeed; a job like examples/own-loop.yaml, with any number of ranks at each site.
 """
 
+import os
 import sysconfig
 from pathlib import Path
 
@@ -39,6 +40,7 @@ def main(steps: int = 30, stage: int = 2) -> None:
     windows = torch.frombuffer(text[: len(text) // 65 * 65], dtype=torch.uint8).view(-1, 65)
     run = gl.init(own_world=True)  # 1: each site is a world of its own; it has a process group
     if not dist.is_initialized():  # but for a site of one rank
+        os.environ["LOCAL_RANK"] = "0"  # DeepSpeed insists on it
         dist.init_process_group(store=dist.HashStore(), rank=0, world_size=1)
     torch.manual_seed(1)  # the same weights at every site
     model = nn.Sequential(nn.Embedding(256, 64), nn.Linear(64, 512), nn.GELU(), nn.Linear(512, 256))

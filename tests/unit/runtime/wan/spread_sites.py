@@ -24,7 +24,7 @@ HOW = SiteSync(
     outer_learning_rate=0.9, outer_momentum=0.3,
 )  # fmt: skip
 
-KINDS = ("fully_shard", "tensor", "ddp", "engine")
+KINDS = ("fully_shard", "hybrid", "tensor", "ddp", "engine")
 STEPS = 40
 
 
@@ -83,6 +83,8 @@ def spread(kind: str, run: Run) -> nn.Module:
     if kind == "fully_shard":
         fully_shard(net[2], mesh=mesh)  # its 5 rows are 3 and 2
         fully_shard(net, mesh=mesh)
+    elif kind == "hybrid":
+        fully_shard(net, mesh=init_device_mesh("cpu", (2, 1), mesh_dim_names=("copy", "shard")))
     elif kind == "tensor":
         parallelize_module(net, mesh, {"0": ColwiseParallel(), "2": RowwiseParallel()})
     elif kind == "ddp":

@@ -18,10 +18,10 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(180)]
 @pytest.fixture(scope="module")
 def ended() -> list[list[dict[str, Any]]]:
     """What each rank said: a line a plan, then one for each way that others spread a model."""
-    ports = free_ports(20)
+    ports = free_ports(22)
     processes = [
         subprocess.Popen(
-            [sys.executable, "-m", PROGRAM, str(ports[8]), str(ports[19] + 1)],
+            [sys.executable, "-m", PROGRAM, str(ports[8]), str(ports[21] + 1)],
             env={**os.environ, **variables_of(number, ports[0])},
             cwd=Path(__file__).parents[4],
             stdout=subprocess.PIPE,

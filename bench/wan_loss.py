@@ -37,8 +37,11 @@ from gridloom.runtime.wan.peers import Peers
 from gridloom.runtime.wan.rounds import RoundPolicy, Rounds
 from gridloom.runtime.wan.state import OptimizerState
 
-SHAPE = GptShape(layers=4, hidden=192, heads=3, kv_heads=1, ffn=384)
-"""1.33 million parameters, the model of ``examples/gpt-two-sites.yaml``."""
+SHAPES = {
+    "1.3M": GptShape(layers=4, hidden=192, heads=3, kv_heads=1, ffn=384),
+    "0.3M": GptShape(layers=2, hidden=128, heads=2, kv_heads=1, ffn=256),
+}
+"""By parameters; the first is the model of ``examples/gpt-two-sites.yaml``."""
 
 LENGTH = 128
 
@@ -78,7 +81,7 @@ class Site:
     """One site: a model, its optimiser, and how it keeps in step with the others."""
 
     def __init__(self, options: argparse.Namespace, training: Training) -> None:
-        self.model = Gpt(SHAPE, training.seed)
+        self.model = Gpt(SHAPES[options.model], training.seed)
         self.training = training
         named = list(self.model.parameters())
         matrices = [one for one in named if one.dim() >= 2]
@@ -255,6 +258,7 @@ def main() -> None:
     parser.add_argument("--sequences", type=int, default=1, help="of a site and step")
     parser.add_argument("--learning-rate", type=float, default=1e-3)
     parser.add_argument("--warmup", type=int, default=200, help="training steps")
+    parser.add_argument("--model", default="1.3M", choices=tuple(SHAPES), help="by parameters")
     parser.add_argument("--tokens", type=float, default=3e6, help="of all sites")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--share", type=float, help="send the largest numbers only, so many")

@@ -7,8 +7,9 @@ from dataclasses import replace
 from pathlib import Path
 
 from gridloom.base.units import format_bit_rate, format_count
-from gridloom.cli.sync_words import loss_words, method_words, speed_words
-from gridloom.planner.site_sync import by_link
+from gridloom.cli.stages_words import winner_line
+from gridloom.cli.sync_words import loss_words, speed_words
+from gridloom.planner.site_stages import SiteStages, StageHop, weighed_by_link
 from gridloom.planner.sync_forecast import CODEC_S_PER_MILLION, SyncLink, SyncSituation
 from gridloom.planner.sync_measured import LOSS_ROWS
 
@@ -27,21 +28,54 @@ SMALL = SyncSituation(
     step_tokens=4096,
     links=LINKS[:1],
 )
+LARGE = replace(
+    SMALL,
+    parameters=1_000_000_000,
+    width=2048,
+    tokens=20e9,
+    step_s=2.0,
+    step_tokens=1e6,
+    ranks=8,
+    shares_cores=False,
+)
+
+
+def halves(situation: SyncSituation, micro_batches: int) -> SiteStages:
+    """Return one model, half of its layers at each of two sites that are as fast as one another.
+
+    Activations are fp32 on CPUs, bf16 on accelerators; each rank of a site is a copy of its half.
+    """
+    slot_s = situation.step_s / micro_batches
+    return SiteStages(
+        sites=("north", "south"),
+        layers=(12, 12),
+        fill_s=(slot_s, slot_s),
+        slot_s=(slot_s, slot_s),
+        micro_batches=micro_batches,
+        numbers=situation.step_tokens * situation.width / micro_batches,
+        copies=situation.ranks,
+        hops=(StageHop(link=situation.links[0]),),
+        exact_bits=32 if situation.shares_cores else 16,
+        least_depths=(2, 1),
+        depths=(float(micro_batches),) * 2,
+        step_tokens=situation.step_tokens,
+        shares_cores=situation.shares_cores,
+    )
+
+
 SITUATIONS = {
-    "1.3M parameters, 3M tokens, 0.25 s a step, CPUs": SMALL,
-    "12M parameters, 20M tokens, 0.5 s a step, CPUs": replace(
-        SMALL, parameters=12_000_000, width=384, tokens=20e6, step_s=0.5, step_tokens=512
+    "1.3M parameters, 3M tokens, 0.25 s a step, CPUs": (SMALL, 8),
+    "12M parameters, 20M tokens, 0.5 s a step, CPUs": (
+        replace(SMALL, parameters=12_000_000, width=384, tokens=20e6, step_s=0.5, step_tokens=512),
+        4,
     ),
-    "1B parameters, 20B tokens, 2 s a step, accelerators": replace(
-        SMALL,
-        parameters=1_000_000_000,
-        width=2048,
-        tokens=20e9,
-        step_s=2.0,
-        step_tokens=1e6,
-        shares_cores=False,
+    "1B parameters, 20B tokens, 2 s a step, 8 + 8 accelerators": (LARGE, 64),
+    "13B parameters, 20B tokens, 12 s a step, 8 + 8 accelerators": (
+        replace(LARGE, parameters=13_000_000_000, width=5120, step_s=12.0),
+        64,
     ),
 }
+"""Models on two sites, and into how many micro-batches a step is cut if they hold stages."""
 
 
 def codecs() -> str:
@@ -65,14 +99,19 @@ def rows() -> str:
 
 
 def links() -> str:
-    """Return which method is for which link."""
-    lines = ["| model | link | RTT | lost | method | speed | loss |"]
-    lines.append("|---|---:|---:|---:|---|---:|---|")
-    for name, situation in SITUATIONS.items():
-        for link, found in by_link(situation, LINKS):
+    """Return which way is for which link."""
+    lines = ["| model | link | RTT | lost | method, or stages | speed | loss | speed of stages |"]
+    lines.append("|---|---:|---:|---:|---|---:|---|---:|")
+    for name, (situation, micro_batches) in SITUATIONS.items():
+        stages = halves(situation, micro_batches)
+        for link, weighed in weighed_by_link(situation, stages, LINKS):
+            line = winner_line(weighed)
+            assert line is not None
+            assert weighed.stages is not None
             cells = [name, format_bit_rate(link.bytes_per_s * 8), f"{link.rtt_s * 1000:g} ms"]
-            cells += [f"{link.loss:.1%}" if link.loss else "", method_words(found.how)]
-            lines.append(f"| {' | '.join([*cells, speed_words(found), loss_words(found)])} |")
+            cells += [f"{link.loss:.1%}" if link.loss else "", line.words]
+            cells += [speed_words(line.found), loss_words(line.found), speed_words(weighed.stages)]
+            lines.append(f"| {' | '.join(cells)} |")
             name = ""
     return "\n".join(lines) + "\n"
 

@@ -11,9 +11,10 @@ from hypothesis.stateful import initialize, invariant, rule
 from tests.property.linked_sites import PATIENCE_S, LinkedSites, picks
 from torch import Tensor
 
+from gridloom.model.parallel import MASKED_SITES_MIN
 from gridloom.runtime.wan.history import Buffer, next_chain
 from gridloom.runtime.wan.keyring import Keyring
-from gridloom.runtime.wan.masked_rounds import MEMBERS_MIN, MaskedRounds
+from gridloom.runtime.wan.masked_rounds import MaskedRounds
 from gridloom.runtime.wan.masks import weighed
 from gridloom.runtime.wan.message_codec import AnyMessage
 from gridloom.runtime.wan.outcome import Adopted, Outcome
@@ -44,7 +45,7 @@ class Watched(Keyring):
     def masked(self, vector: Tensor, members: Sequence[str], label: str) -> Tensor:
         assert label not in self.labels
         self.labels.append(label)
-        assert len(members) >= MEMBERS_MIN
+        assert len(members) >= MASKED_SITES_MIN
         return super().masked(vector, members, label)
 
 
@@ -162,7 +163,7 @@ class MaskedRoundsMachine(LinkedSites[Site]):
         if not part.sites:
             assert not total.any()
             return
-        assert len(part.sites) >= MEMBERS_MIN
+        assert len(part.sites) >= MASKED_SITES_MIN
         self.together = max(self.together, len(part.sites))
         if name in part.sites and self.offered[name, what.round, before]:
             assert what.included

@@ -275,8 +275,9 @@ def test_a_step_that_is_over_anywhere_is_over_everywhere(
 
 def test_a_neighbour_that_was_started_again_at_another_step_ends_it() -> None:
     accord = Accord(first=True, last=False, settings="same")
-    accord.done = 3
-    accord.met("south", Hello(done=3, again=2, settings="same"), before=False)
+    accord.go_on_from(2)
+    accord.commit(trains=False)  # an evaluation
+    accord.met("south", Hello(done=3, again=2, trained=2, settings="same"), before=False)
     assert accord.stamp == (4, 2)
-    with pytest.raises(PeerLostError, match=r"after step 1, and this site is at 3"):
-        accord.met("south", Hello(done=1, again=0, settings="same"), before=True)
+    with pytest.raises(PeerLostError, match=r"after step 1, and this site is at 2"):
+        accord.met("south", Hello(done=1, again=0, trained=1, settings="same"), before=True)

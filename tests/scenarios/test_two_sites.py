@@ -28,6 +28,24 @@ def test_two_sites_train_as_one_process_does(stage: Stage) -> None:
     assert alone["bytes"]["between_sites"]["predicted"] == 0
 
 
+def test_a_model_cut_at_each_site_trains_as_a_whole_one(stage: Stage) -> None:
+    experts = {"count": 4, "per_token": 2, "ffn": 32, "shared_ffn": 16, "dense_layers": 1}
+    job = JOB | {"model": JOB["model"] | {"experts": experts}, "steps": 12}
+    cut = stage.run(job | {"parallel": {"tensor": 2, "sequence_parallel": True}})
+    alone = stage.run(job | {"resources": {"accelerators": "cpu:1"}})
+
+    assert cut["state"] == alone["state"] == "succeeded"
+    assert [site["ranks"] for site in cut["sites"].values()] == [[0, 1], [2, 3]]
+    losses = stage.losses(cut["job"])
+    assert sorted(losses) == list(range(1, 13))
+    assert losses == pytest.approx(stage.losses(alone["job"]), rel=1e-4)
+    assert cut["bits_per_byte"] == pytest.approx(alone["bits_per_byte"], rel=1e-3)
+    between = cut["bytes"]["between_sites"]
+    assert between["measured"] == pytest.approx(between["predicted"], rel=0.1)
+    held = [run["memory_bytes_per_rank"]["predicted"] for run in (cut, alone)]
+    assert 0 < held[0] < held[1]
+
+
 def test_run_directory_holds_everything(stage: Stage) -> None:
     facts = stage.run(JOB | {"steps": 5, "checkpoint": {"interval": 5}})
     run_dir = stage.run_dir(facts["job"])

@@ -28,11 +28,12 @@ from gridloom.model.event import (
 )
 from gridloom.model.inventory import CPU, Inventory
 from gridloom.model.life import OVER, Placement
-from gridloom.model.parallel import SiteSync
+from gridloom.model.parallel import ParallelPlan, SiteSync
 from gridloom.model.spec import JobSpec
 from gridloom.planner.collective import bucket_bytes, bytes_per_step
 from gridloom.planner.shape import parameter_count
 from gridloom.wire.convert import deadline_s
+from gridloom.wire.parallel_document import ParallelDocument
 
 _ANSWERS = {"": True, "y": True, "yes": True, "n": False, "no": False}
 
@@ -186,15 +187,15 @@ def _about(prepared: Prepared, placement: Placement) -> list[tuple[str, str]]:
         tokens = training.steps * training.global_batch * training.sequence_length
         site_ranks = [count for _, count in placement.site_ranks()]
         step = bytes_per_step(bucket_bytes(weights, len(site_ranks)), site_ranks)
-        is_whole = placement.option.plan.site_sync == SiteSync()
-        between = f", {format_bytes(step.between_sites)} between sites" if is_whole else ""
+        plan = placement.option.plan
+        parts = [f"{format_bytes(step.within_sites)} within sites"] if not plan.is_spread else []
+        if plan.site_sync == SiteSync():
+            parts.append(f"{format_bytes(step.between_sites)} between sites")
         rows += [
             ("model", f"{format_count(weights)} parameters, {training.precision}"),
             ("training", f"{training.steps} steps, {format_count(tokens)} tokens"),
-            (
-                "a step moves",
-                f"{format_bytes(step.within_sites)} within sites{between}",
-            ),
+            *([("cut", _cut_words(plan))] if plan.is_spread else []),
+            *([("a step moves", ", ".join(parts))] if parts else []),
         ]
         rows.append(("training step", _step_sentence(prepared, placement)))
         if len(site_ranks) > 1:
@@ -202,6 +203,17 @@ def _about(prepared: Prepared, placement: Placement) -> list[tuple[str, str]]:
     if placement.price_per_hour:
         rows.append(("price", f"{placement.price_per_hour:g} {inventory.currency} an hour in all"))
     return rows
+
+
+def _cut_words(plan: ParallelPlan) -> str:
+    """Return how the model is cut, in the words of a job file; ``data`` over all sites."""
+    usual, said = ParallelDocument(), []
+    for name in ParallelDocument.model_fields:
+        value = getattr(plan, name)
+        if value != getattr(usual, name):
+            listed = " ".join(map(str, value)) if isinstance(value, tuple) else value
+            said.append(name if value is True else f"{name} {listed}")
+    return ", ".join(said)
 
 
 def _sync_rows(prepared: Prepared) -> list[tuple[str, str]]:

@@ -95,6 +95,8 @@ def show_answer(out: Console, question: Question, found: Answer, *, pareto: bool
     alone = " on one pool" if len(grounds.pools) > 1 else ""
     counts = found.counts
     say(f"{title} ({counts.evaluated:,} plans{alone}, {counts.fitting:,} fit)")
+    if not counts.fitting:  # what is shown is over several pools
+        say("the model fits at none of them alone: stages of one pipeline over several are left")
     out.print()
     stated = question.training.stated
     out.print(plans_table(shown, currency=grounds.currency, stated=stated, plain=plain(out)))

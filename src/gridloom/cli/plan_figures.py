@@ -1,5 +1,6 @@
 """A found plan with all that is told of it: one record for tables, explanations and JSON."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -12,10 +13,11 @@ from gridloom.planner.flops import flops_per_token, model_flops_use
 from gridloom.planner.goodput import Checkpoint, Goodput, Resilience, checkpoint, goodput
 from gridloom.planner.goodput import goodput_of as goodput_of_cases
 from gridloom.planner.hardware import machine_columns
-from gridloom.planner.pools import Pool, PoolPart, PoolPlan
+from gridloom.planner.pools import Pool, PoolPart, PoolPlan, Way
 from gridloom.planner.price import Bill, Tariff, bill, training_s
 from gridloom.planner.search import RankedPlan
 from gridloom.planner.search_space import SearchSpace
+from gridloom.planner.site_stages import SiteStages
 
 NOMINAL_TOKENS = 1_000_000_000
 """Figures of a whole training are for so many tokens when nobody says how many."""
@@ -48,6 +50,9 @@ class Candidate:
         bill: Of the whole training.
         tokens_per_s: Of all devices together, while training steps.
         mfu: Model flops over the 16-bit peak of the devices.
+        more_tokens: How many times the tokens it takes to the loss of every step averaged whole.
+        copies: The best plan with copies of the model on these devices, of several pools.
+        stages: Their best pipeline over several pools, in numbers.
     """
 
     way: str
@@ -60,6 +65,9 @@ class Candidate:
     bill: Bill
     tokens_per_s: float
     mfu: float
+    more_tokens: float = 1.0
+    copies: PoolPlan | None = None
+    stages: SiteStages | None = None
 
     @property
     def devices(self) -> int:
@@ -97,9 +105,21 @@ def of_pool(
 
 
 def of_pools(
-    found: PoolPlan, space: SearchSpace, pools: dict[str, Pool], about: "Training"
+    found: PoolPlan,
+    space: SearchSpace,
+    pools: Mapping[str, Pool],
+    about: "Training",
+    ways: Mapping[Way, PoolPlan],
 ) -> Candidate:
-    """Return a plan over several pools; each writes its share of a checkpoint at the same rate."""
+    """Return a plan over several pools; each writes its share of a checkpoint at the same rate.
+
+    Args:
+        found: The plan.
+        space: The model and its batch.
+        pools: By name.
+        about: What is asked of the training.
+        ways: The best plan of each way on the same devices.
+    """
     parts = tuple(_part(part, pools[part.pool]) for part in found.parts)
     # A checkpoint is of the whole model, written by all devices: as if they were one pool.
     whole = structs.replace(
@@ -110,7 +130,14 @@ def of_pools(
     mtbf_s = float(about.resilience.device_mtbf_s) / found.devices
     useful = _plain(goodput(mtbf_s, written, about.resilience.restart_s))
     made = _candidate(found.way, parts, found.step_s, (useful, written), space, about)
-    return replace(made, between_s=found.between_s)
+    pipeline = found if found.way == "stages" else ways.get("stages")
+    return replace(
+        made,
+        between_s=found.between_s,
+        more_tokens=found.more_tokens,
+        copies=found if found.way == "replicas" else ways.get("replicas"),
+        stages=pipeline.stages if pipeline is not None else None,
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -151,6 +178,7 @@ def as_json(candidate: Candidate) -> dict[str, Any]:
         "global_batch": candidate.global_batch,
         "step_s": candidate.step_s,
         "between_pools_s": candidate.between_s,
+        "more_tokens": candidate.more_tokens,
         "tokens_per_s": candidate.tokens_per_s,
         "tokens_per_s_per_device": candidate.tokens_per_s / candidate.devices,
         "mfu": candidate.mfu,

@@ -32,7 +32,7 @@ from gridloom.planner.goodput import with_interruptions
 from gridloom.planner.hardware import AcceleratorType
 from gridloom.planner.pins import Pins, pinned
 from gridloom.planner.pools import Pool, PoolSpace
-from gridloom.planner.pools_search import search_pools
+from gridloom.planner.pools_search import devices_of, search_pools
 from gridloom.planner.search import Counts, Found, Goal, RankedPlan, search
 from gridloom.planner.search_space import Rule, SearchSpace
 from gridloom.planner.verdict import least_hardware
@@ -48,6 +48,10 @@ _ALIKE = 12
 
 _JOINT_COUNTS = 2
 """Numbers of devices of one pool that are tried together with other pools: the largest ones."""
+
+
+_CHAIN = 3
+"""Pools that hold stages of one pipeline, at most."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -238,13 +242,15 @@ def _joint(question: Question, plain: CostModel) -> list[Candidate]:
         links=question.grounds.links,
         costs=plain,
         goal=goal,
+        chain=_CHAIN,
+        runnable_first=True,
         sync="auto" if question.sync == "auto" else None,
     )
     with reported("plans over several pools") as report:
         found = search_pools(asked, report)
     by_name = {pool.name: pool for pool in pools}
     made = [
-        of_pools(plan, space, by_name, question.training)
+        of_pools(plan, space, by_name, question.training, found.by_devices[devices_of(plan)])
         for plan in found.plans
         if plan.way != "one_pool"
     ]
@@ -259,10 +265,12 @@ def _joint(question: Question, plain: CostModel) -> list[Candidate]:
 
 
 def _objective(candidate: Candidate, goal: Goal) -> float:
+    """Return what is to be smallest, at an equal loss."""
     bill = candidate.bill
+    found = bill.energy_kwh if goal.objective == "energy" else bill.price or bill.device_hours
     if goal.objective == "time":
-        return float(bill.time_s)
-    return float(bill.energy_kwh if goal.objective == "energy" else bill.price or bill.device_hours)
+        found = bill.time_s
+    return float(found) * candidate.more_tokens
 
 
 def _front(candidates: Sequence[Candidate]) -> tuple[Candidate, ...]:

@@ -8,8 +8,9 @@ from gridloom.cli.plan_trust import read_trust
 from gridloom.cli.plan_words import short_seconds
 from gridloom.model.inventory import Inventory
 from gridloom.model.parallel import SiteSync
-from gridloom.model.spec import JobSpec, Option
+from gridloom.model.spec import JobSpec, Option, ShapeRequest
 from gridloom.planner.catalogue import find_accelerator
+from gridloom.planner.recipe_cut import with_cut
 from gridloom.planner.recipe_time import fabric_of, recipe_step_s, why_unpredicted
 from gridloom.planner.shape import step_flops
 from gridloom.planner.sync_forecast import forecast
@@ -17,6 +18,11 @@ from gridloom.planner.sync_job import job_sync
 
 _FP32_SHARE = 0.03
 """Of the 16-bit peak, that fp32 products without TF32 reach on the whole: half of a sixteenth."""
+
+
+def cut_to_fit(request: ShapeRequest, inventory: Inventory) -> ShapeRequest:
+    """Return the request of a job whose whole copies fit nowhere, with a cut that fits."""
+    return with_cut(request, inventory, read_trust(None).constants)
 
 
 def with_step_times(spec: JobSpec, inventory: Inventory) -> JobSpec:
@@ -28,14 +34,14 @@ def with_step_times(spec: JobSpec, inventory: Inventory) -> JobSpec:
     what = (recipe.shape, recipe.training)
 
     def timed(option: Option) -> Option:
-        kind, ranks, how = option.accelerator, option.plan.world_size, option.plan.site_sync
-        fabric = fabric_of(inventory, kind, ranks, spec.sites)
+        kind, plan, how = option.accelerator, option.plan, option.plan.site_sync
+        fabric = fabric_of(inventory, kind, plan.world_size, spec.sites)
         if fabric.sites == 1 or how == SiteSync():
             return structs.replace(
-                option, step_s=recipe_step_s(what, kind, ranks, fabric, constants)
+                option, step_s=recipe_step_s(what, kind, plan, fabric, constants)
             )
         near = structs.replace(fabric, sites=1)
-        step_s = recipe_step_s(what, kind, ranks, near, constants)
+        step_s = recipe_step_s(what, kind, plan, near, constants)
         asked = job_sync(spec, inventory, step_s)
         if asked is not None and step_s:
             step_s /= forecast(how, replace(asked.situation, step_s=step_s)).tokens_ratio
@@ -58,7 +64,7 @@ def step_alone_s(spec: JobSpec, inventory: Inventory) -> float:
     step_s = recipe_step_s(
         (recipe.shape, recipe.training),
         option.accelerator,
-        ranks,
+        option.plan,
         structs.replace(fabric, sites=1),
         read_trust(None).constants,
     )

@@ -3,7 +3,7 @@
 import os
 import pwd
 import shutil
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -20,8 +20,8 @@ from gridloom.control import rundir
 from gridloom.core.explain import ever_fits
 from gridloom.model.booking import Booking
 from gridloom.model.inventory import CPU, Inventory
-from gridloom.model.spec import JobSpec
-from gridloom.planner.options import options
+from gridloom.model.spec import JobSpec, Option, ShapeRequest
+from gridloom.planner.options import options, room_bytes
 from gridloom.sites.local.inventory import discover
 from gridloom.wire.convert import to_bookings, to_inventory, to_job_spec, to_request
 from gridloom.wire.documents import JobFile, read_grid, read_job
@@ -85,6 +85,11 @@ def prepare(job: Path, grid: Path | None, settings: Settings, ids: IdSource) -> 
         directory = base / Path(wanted).expanduser()
     request = to_request(file.document)
     choice = options(request, found.inventory)
+    if request.cut == "auto" and not _some_fit(request, choice.options, found.inventory):
+        from gridloom.cli.predict import cut_to_fit  # numpy costs time that others do not need
+
+        request = cut_to_fit(request, found.inventory)
+        choice = options(request, found.inventory)
     if not choice.options:
         field = ("resources", "accelerators")
         raise InputError([file.problem(field, choice.sentence, choice.remedy)])
@@ -164,6 +169,12 @@ def remove_run_directories(job_ids: Iterable[str], settings: Settings) -> None:
     """Remove the run directories of jobs of which nobody will ever hear."""
     for job_id in job_ids:
         shutil.rmtree(settings.runs / job_id, ignore_errors=True)
+
+
+def _some_fit(request: ShapeRequest, shapes: Sequence[Option], inventory: Inventory) -> bool:
+    """Return whether a rank of one of the shapes fits on a device, as far as that is known."""
+    room = room_bytes(request, inventory)
+    return any(not 0 < room < shape.memory_bytes for shape in shapes)
 
 
 def _only_queue(inventory: Inventory) -> str:

@@ -1,18 +1,35 @@
-"""How sites stay one model, in words: a method, what is predicted of it, tables of them (pure)."""
+"""How sites are one model, in words and for machines: a method, what is predicted (pure)."""
 
-from collections.abc import Sequence
-from typing import Any
+from typing import Any, Protocol
 
 from msgspec import to_builtins
-from rich.table import Table
 
-from gridloom.base.units import format_bit_rate, format_bytes
-from gridloom.cli.output import table
 from gridloom.model.parallel import SiteSync
 from gridloom.planner.site_sync import SyncChoice
-from gridloom.planner.sync_forecast import SyncForecast, SyncLink, SyncSituation
+from gridloom.planner.sync_forecast import SyncForecast, SyncSituation
+from gridloom.planner.sync_loss import Loss
 
 _WHOLE_BITS = 32
+
+
+class Predicted(Protocol):
+    """What is predicted of copies by a method, and of stages: as ``SyncForecast`` has it."""
+
+    @property
+    def tokens_ratio(self) -> float:
+        """Speed over that without a network."""
+
+    @property
+    def bytes_per_token(self) -> float:
+        """Over all links."""
+
+    @property
+    def loss(self) -> Loss:
+        """What it costs in loss."""
+
+    @property
+    def worth(self) -> float:
+        """Speed at equal loss."""
 
 
 def method_words(how: SiteSync) -> str:
@@ -35,18 +52,22 @@ def method_words(how: SiteSync) -> str:
     return ", ".join(part for part in (when, parts, small) if part)
 
 
-def forecast_words(found: SyncForecast) -> str:
-    """Return what is predicted of a method, in one line."""
+def forecast_words(found: Predicted) -> str:
+    """Return what is predicted, in one line."""
     return f"{speed_words(found)} of the speed without a network between, loss {loss_words(found)}"
 
 
-def speed_words(found: SyncForecast) -> str:
+def speed_words(found: Predicted) -> str:
     """Return the share of the speed."""
-    share = found.tokens_ratio
+    return share_words(found.tokens_ratio)
+
+
+def share_words(share: float) -> str:
+    """Return a share of a speed: ``94%``, ``4.7%``."""
     return f"{share:.0%}" if share >= 0.095 else f"{share:.1%}"
 
 
-def loss_words(found: SyncForecast) -> str:
+def loss_words(found: Predicted) -> str:
     """Return what a method costs in loss: ``+0.8% ± 0.5%``, ``the same``."""
     loss = found.loss
     if not loss.share and not loss.spread:
@@ -67,49 +88,8 @@ def choice_words(choice: SyncChoice) -> str:
     return words
 
 
-def choice_table(choice: SyncChoice, taken: SyncForecast) -> Table:
-    """Return the best method of each kind and format, fastest first.
-
-    Args:
-        choice: Of them.
-        taken: The one that is marked; it has a line in any case.
-    """
-    rivals = [one for one in choice.rivals if one.how != taken.how]
-    rows = [
-        (
-            "*" if one is taken else "",
-            method_words(one.how),
-            speed_words(one),
-            f"{format_bytes(one.bytes_per_token)}",
-            loss_words(one),
-        )
-        for one in sorted([taken, *rivals], key=lambda one: -one.tokens_ratio)
-    ]
-    heads = ("", "between sites", "speed", "a token", "loss")
-    return table(heads, rows, right=heads[2:4])
-
-
-def links_table(chosen: Sequence[tuple[SyncLink, SyncForecast]]) -> Table:
-    """Return which method is for which link."""
-    rows = [
-        (
-            format_bit_rate(link.bytes_per_s * 8),
-            f"{link.rtt_s * 1000:g} ms",
-            f"{link.loss:.2g}" if link.loss else "",
-            method_words(one.how),
-            speed_words(one),
-            loss_words(one),
-        )
-        for link, one in chosen
-    ]
-    heads = ("link", "RTT", "lost", "between sites", "speed", "loss")
-    return table(heads, rows, right=heads[:3])
-
-
-def choice_as_json(
-    choice: SyncChoice, taken: SyncForecast, situation: SyncSituation
-) -> dict[str, Any]:
-    """Return what machines are told of a choice, and of the method that was taken."""
+def choice_as_json(choice: SyncChoice, situation: SyncSituation) -> dict[str, Any]:
+    """Return what machines are told of a choice between methods."""
     return {
         "parameters": situation.parameters,
         "step_s": situation.step_s,
@@ -117,7 +97,6 @@ def choice_as_json(
             {"bytes_per_s": link.bytes_per_s, "rtt_s": link.rtt_s, "loss": link.loss}
             for link in situation.links
         ],
-        "taken": forecast_as_json(taken),
         "best": forecast_as_json(choice.best),
         "best_within_bound": forecast_as_json(choice.within),
         "loss_bound": choice.bound,
@@ -130,13 +109,21 @@ def forecast_as_json(found: SyncForecast) -> dict[str, Any]:
     how = {name: getattr(found.how, name) for name in found.how.__struct_fields__}
     return {
         "method": to_builtins(how),
-        "tokens_ratio": found.tokens_ratio,
-        "bytes_per_token": found.bytes_per_token,
         "every": found.every,
         "travel_s": found.travel_s,
+        "reasons": list(found.reasons),
+        **predicted_as_json(found),
+    }
+
+
+def predicted_as_json(found: Predicted) -> dict[str, Any]:
+    """Return what machines are told of any way."""
+    return {
+        "tokens_ratio": found.tokens_ratio,
+        "ratio_at_equal_loss": found.worth,
+        "bytes_per_token": found.bytes_per_token,
         "loss": found.loss.share,
         "loss_spread": found.loss.spread,
         "loss_source": found.loss.source,
         "loss_extrapolated": found.loss.extrapolated,
-        "reasons": list(found.reasons),
     }

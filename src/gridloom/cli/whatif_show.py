@@ -161,7 +161,7 @@ def _sizes(spec: JobSpec) -> Iterator[tuple[int, JobSpec]]:
     first = spec.options[0]
     counts = [first.plan.data // 2] if first.plan.data % 2 == 0 else []
     for data in (*counts, first.plan.data * 2):
-        option = replace(first, plan=replace(first.plan, data=data), step_s=0.0, speeds=())
+        option = replace(first.with_copies(data), step_s=0.0, speeds=())
         duration_s = spec.forecast.duration_s * first.plan.data / data
         forecast = replace(spec.forecast, duration_s=duration_s)
         yield option.devices, replace(spec, options=(option,), forecast=forecast)

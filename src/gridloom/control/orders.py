@@ -2,7 +2,10 @@
 
 from pathlib import PurePath
 
+from msgspec.structs import replace
+
 from gridloom.model.action import StartAttempt
+from gridloom.model.parallel import SiteSync
 from gridloom.model.spec import JobSpec
 from gridloom.wire.agent import RankOrder, TaskOrder, TaskRef
 from gridloom.wire.launch import Rank
@@ -95,7 +98,7 @@ def _rank(
     tasks = start.placement.tasks
     task = tasks[node_rank]
     number = sum(len(one.devices) for one in tasks[:node_rank]) + local_rank
-    reports = run_dir / "attempts" / str(start.attempt)
+    reports, plan = run_dir / "attempts" / str(start.attempt), start.placement.option.plan
     return Rank(
         job_id=start.job_id,
         attempt=start.attempt,
@@ -116,5 +119,6 @@ def _rank(
         run_dir=str(run_dir),
         report_file=str(reports / f"rank-{number}.jsonl"),
         grace_s=grace_s,
-        sync=start.placement.option.plan.site_sync,
+        sync=plan.site_sync,
+        plan=replace(plan, site_sync=SiteSync()),
     )

@@ -130,11 +130,11 @@ def _bytes(job: Job, metrics: Sequence[Metric], result: Mapping[str, Any]) -> di
     told = _object(result.get("bytes"))
     steps = told.get("steps", len(metrics))
     predicted: dict[str, int | None] = {"within_sites": None, "between_sites": None}
-    if job.attempts[-1].placement.option.plan.site_sync == SiteSync():
-        predicted = {
-            "within_sites": step.within_sites * steps,
-            "between_sites": step.between_sites * steps,
-        }
+    plan = job.attempts[-1].placement.option.plan
+    if plan.site_sync == SiteSync():
+        predicted["between_sites"] = step.between_sites * steps
+        if not plan.is_spread:
+            predicted["within_sites"] = step.within_sites * steps
     return {
         "steps": steps,
         **{

@@ -221,7 +221,7 @@ def _smaller(index: Index, spec: JobSpec, option: Option) -> Iterator[tuple[JobS
     found = sorted((look.found for look in looks), reverse=True)[: max(spec.max_sites, 0)]
     data = sum(found) // (plan.replica_ranks * option.rank_devices)
     if data:
-        smaller = replace(option, plan=replace(plan, data=data))
+        smaller = option.with_copies(data)
         yield (
             replace(spec, options=(smaller,)),
             f"ask for at most {smaller.devices} {option.accelerator}",

@@ -49,6 +49,9 @@ CODEC_BITS: Mapping[Codec, tuple[int, ...]] = {
 WHOLE_GRADIENT_CODECS: tuple[Codec, ...] = ("low_rank", "deep")
 """Those that work on whole gradients, not on fragments of the parameters."""
 
+MASKED_SITES_MIN = 3
+"""Sites that sum their updates under masks: fewer would know each other's from the sum."""
+
 OUTER_WORK_SHARE = 0.02
 """Of the time of the training steps, that rounds of ``outer`` may take when its interval is 0."""
 
@@ -196,3 +199,18 @@ class ParallelPlan(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     def world_size(self) -> int:
         """Ranks in all."""
         return self.replica_ranks * self.data
+
+    def stages(self, layers: int) -> list[range]:
+        """Return the layers of every stage of the pipeline, even to one layer, or as planned.
+
+        A rank holds every ``pipeline``-th of them, ``virtual_stages`` in all.
+        """
+        count = self.pipeline * self.virtual_stages
+        counts = self.stage_layers or [layers // count + (i < layers % count) for i in range(count)]
+        ends = [sum(counts[: i + 1]) for i in range(count)]
+        return [range(end - size, end) for size, end in zip(counts, ends, strict=True)]
+
+    @property
+    def is_spread(self) -> bool:
+        """Whether ranks hold different parts of the model, and none a whole copy."""
+        return self.replica_ranks > 1 or self.expert > 1 or self.zero > 0

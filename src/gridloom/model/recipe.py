@@ -39,6 +39,13 @@ class GptShape(msgspec.Struct, frozen=True, kw_only=True):
     experts: Experts | None = None
     router_loss: float = 0.01
 
+    def experts_at(self, layer: int) -> Experts | None:
+        """Return the experts of a layer, from 0; ``None`` where it is dense."""
+        experts = self.experts
+        if experts is None or layer < experts.dense_layers:
+            return None
+        return None if (layer - experts.dense_layers + 1) % experts.every else experts
+
 
 class TextData(msgspec.Struct, frozen=True, kw_only=True):
     """Text to train on, as bytes.
@@ -113,8 +120,9 @@ class GptRecipe(msgspec.Struct, frozen=True, kw_only=True):
         training: How.
         checkpoint: Where and how often its state is saved.
         sync: How its copies at different sites stay one model.
-        plan: How a site cuts the model over its ranks. Its ``data`` follows from the ranks that
-            each site has, its precision and its micro-batch are those of ``training``.
+        plan: How a site cuts the model over its ranks; where nothing is said, as the shape that
+            the job was placed in. Its ``data`` follows from the ranks that each site has, its
+            precision and its micro-batch are those of ``training``.
     """
 
     shape: GptShape

@@ -3,6 +3,7 @@
 from typing import Literal
 
 import msgspec
+from msgspec.structs import replace
 
 from gridloom.model.parallel import Auto, ParallelPlan, SiteSync
 from gridloom.model.recipe import GptRecipe, GptShape, Training
@@ -68,6 +69,22 @@ class Option(
         """Devices in all."""
         return self.plan.world_size * self.rank_devices
 
+    def with_copies(self, data: int) -> "Option":
+        """Return the shape with another number of copies of the model.
+
+        Groups of several copies keep their share of all, where that is whole copies.
+        """
+        plan = replace(self.plan, data=data)
+        groups = []
+        for need in self.groups:
+            copies, left = divmod(need.ranks, plan.replica_ranks)
+            if copies <= 1:
+                groups.append(need)
+            elif not left and copies * data % self.plan.data == 0:
+                ranks = copies * data // self.plan.data * plan.replica_ranks
+                groups.append(replace(need, ranks=ranks))
+        return replace(self, plan=plan, groups=tuple(groups))
+
 
 class ShapeRequest(msgspec.Struct, frozen=True, kw_only=True):
     """What a job says about its shape; the planner turns it into options.
@@ -79,9 +96,8 @@ class ShapeRequest(msgspec.Struct, frozen=True, kw_only=True):
         sites: Sites it may use; empty means any.
         min_sites: At how many sites it must take part at once, at least.
         max_sites: At how many at most.
-        tensor: Ranks that share each matrix.
-        pipeline: Stages of layers.
-        context: Ranks that share each sequence.
+        cut: How a copy of the model is cut, whatever its ``data``; ``auto``: not at all where a
+            device holds a whole one, else as the planner finds best.
         data: Copies of the model; 0 means as many as fit.
         sync: How copies at different sites stay one model; ``auto``: as the planner finds best.
         shape: The model, when gridloom's own training program runs.
@@ -94,18 +110,11 @@ class ShapeRequest(msgspec.Struct, frozen=True, kw_only=True):
     sites: tuple[str, ...] = ()
     min_sites: int = 1
     max_sites: int = 1
-    tensor: int = 1
-    pipeline: int = 1
-    context: int = 1
+    cut: ParallelPlan | Auto = ParallelPlan()
     data: int = 0
     sync: SiteSync | Auto = SiteSync()
     shape: GptShape | None = None
     training: Training | None = None
-
-    @property
-    def replica_ranks(self) -> int:
-        """Ranks that hold one full copy of the model."""
-        return self.tensor * self.pipeline * self.context
 
 
 class Program(msgspec.Struct, frozen=True, kw_only=True):

@@ -10,6 +10,8 @@ from gridloom.planner.costs import CostModel
 from gridloom.planner.hardware import AcceleratorType, Fabric
 from gridloom.planner.search import Goal
 from gridloom.planner.search_space import SearchSpace
+from gridloom.planner.site_stages import SiteStages
+from gridloom.planner.sync_forecast import SyncLink
 
 Way = Literal["one_pool", "replicas", "stages"]
 """What pools hold: all of the model, copies of the model, or stages of its pipeline."""
@@ -73,6 +75,11 @@ class PoolLink:
     latency_s: float = 0.0
     loss: float = 0.0
 
+    @property
+    def as_seen(self) -> SyncLink:
+        """As the runtime's connections see it."""
+        return SyncLink(bytes_per_s=self.bytes_per_s, rtt_s=2 * self.latency_s, loss=self.loss)
+
 
 @dataclass(frozen=True, kw_only=True)
 class PoolSpace:
@@ -87,6 +94,8 @@ class PoolSpace:
         ways: What pools may hold; ``one_pool`` is part of ``replicas``.
         pieces: The batch is shared out among pools in so many equal pieces, at most.
         chain: Pools that hold stages of one pipeline, at most.
+        runnable_first: Stages at different sites are cut as the runtime has it, one for each site
+            in whole copies, and in other ways only where no pools hold any of these.
         sync: How copies at different sites stay one model: as is best for their links; by default
             as ``space.base`` has it.
     """
@@ -99,6 +108,7 @@ class PoolSpace:
     ways: tuple[Way, ...] = ("replicas", "stages")
     pieces: int = 32
     chain: int = 2
+    runnable_first: bool = False
     sync: Auto | None = None
 
     @property
@@ -146,6 +156,9 @@ class PoolPlan:
         price: Of the whole training, in the grid's currency.
         energy_j: Of the whole training.
         carbon_g: Of the whole training.
+        more_tokens: How many times the tokens it takes to the loss of every step averaged whole;
+            ``time_s`` and what follows are without.
+        stages: The pipeline in numbers, of the way ``stages``.
     """
 
     way: Way
@@ -156,6 +169,8 @@ class PoolPlan:
     price: float
     energy_j: float
     carbon_g: float
+    more_tokens: float = 1.0
+    stages: SiteStages | None = None
 
     @property
     def devices(self) -> int:
@@ -216,8 +231,9 @@ def priced(
 
 
 def objective(plan: PoolPlan, goal: Goal) -> float:
-    """Return what ``goal`` wants to be smallest."""
-    return {"time": plan.time_s, "energy": plan.energy_j}.get(goal.objective, plan.price)
+    """Return what ``goal`` wants to be smallest, at an equal loss."""
+    found = {"time": plan.time_s, "energy": plan.energy_j}.get(goal.objective, plan.price)
+    return found * plan.more_tokens
 
 
 def accepted(plan: PoolPlan, goal: Goal) -> bool:

@@ -129,14 +129,17 @@ def replica_plans(asked: PoolSpace, tables: Sequence[ShareTable]) -> Iterator[Po
         between_s = _between_s(used, asked.links, payload, waits) / max(1, how.every)
         slowest_s, pieces = shared_out([table.step_s for table in used])
         if pieces and np.isfinite(between_s):
+            more_tokens = 1.0
             if asked.sync == "auto" and len({table.pool.site for table in used}) > 1:
                 found = _chosen(asked, used, slowest_s)
                 how, between_s = found.how, _inside_all_s(used, payload)
+                more_tokens = found.loss.more_tokens
                 between_s += slowest_s * (1 / found.tokens_ratio - 1)
             parts = tuple(_part(space, *pair, how) for pair in zip(used, pieces, strict=True))
             way: Way = "replicas" if len(used) > 1 else "one_pool"
             pools = [table.pool for table in used]
-            yield priced(way, parts, pools, slowest_s + between_s, between_s, asked.steps)
+            plan = priced(way, parts, pools, slowest_s + between_s, between_s, asked.steps)
+            yield replace(plan, more_tokens=more_tokens)
 
 
 def _chosen(asked: PoolSpace, used: Sequence[ShareTable], slowest_s: float) -> SyncForecast:

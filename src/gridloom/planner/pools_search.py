@@ -1,15 +1,19 @@
 """The best plans over pools at several sites: which pools, what each holds, and how it is cut."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from itertools import chain
+from typing import TypeAlias
 
 import numpy as np
 
 from gridloom.planner.pareto import rounded
-from gridloom.planner.pools import PoolPlan, PoolSpace, accepted, objective
+from gridloom.planner.pools import PoolPlan, PoolSpace, Way, accepted, objective
 from gridloom.planner.pools_replicas import ShareTable, replica_plans, share_tables
 from gridloom.planner.pools_stages import stage_plans
+
+Devices: TypeAlias = tuple[tuple[str, int], ...]
+"""Pools and how many of the devices of each, sorted."""
 
 
 @dataclass(frozen=True)
@@ -20,18 +24,27 @@ class PoolFound:
         plans: The best ones, best first.
         front: Those that no other one beats in time and price, fastest first.
         compared: How many choices of pools, each with its best plans, were compared.
+        by_devices: The best plan of each way on the same devices of the same pools, whatever the
+            limits of the goal.
     """
 
     plans: tuple[PoolPlan, ...]
     front: tuple[PoolPlan, ...]
     compared: int
+    by_devices: Mapping[Devices, Mapping[Way, PoolPlan]]
+
+
+def devices_of(plan: PoolPlan) -> Devices:
+    """Return which devices a plan uses."""
+    return tuple(sorted((part.pool, part.devices) for part in plan.parts))
 
 
 def search_pools(asked: PoolSpace, progress: Callable[[int, int], None] | None = None) -> PoolFound:
     """Return the best plans over some of the pools.
 
-    Equals (to about eleven digits of the objective) are ordered by fewer devices, then less memory,
-    then the names of the pools and the plans of their parts.
+    What a plan costs in loss is counted as more tokens. Equals (to about eleven digits of the
+    objective) are ordered by fewer devices, then less memory, then the names of the pools and the
+    plans of their parts.
 
     Args:
         asked: What to go through.
@@ -66,11 +79,12 @@ def _searched(asked: PoolSpace, progress: Callable[[int, int], None] | None) -> 
         for plan in chain(replica_plans(asked, tables), staged)
         if plan.way == "one_pool" or plan.way in asked.ways
     ]
-    within = sorted(
-        (plan for plan in plans if accepted(plan, asked.goal)),
-        key=lambda plan: _order(objective(plan, asked.goal), plan),
-    )
-    return PoolFound(tuple(within[: asked.goal.top]), _front(within), len(plans))
+    ranked = sorted(plans, key=lambda plan: _order(objective(plan, asked.goal), plan))
+    within = [plan for plan in ranked if accepted(plan, asked.goal)]
+    by_devices: dict[Devices, dict[Way, PoolPlan]] = {}
+    for plan in ranked:
+        by_devices.setdefault(devices_of(plan), {}).setdefault(plan.way, plan)
+    return PoolFound(tuple(within[: asked.goal.top]), _front(within), len(plans), by_devices)
 
 
 def _order(value: float, plan: PoolPlan) -> tuple[float, int, float, str]:

@@ -1,24 +1,23 @@
 """Stages of one pipeline on several pools, with layers in proportion to the pools' speed.
 
 Every pool cuts its stages over its devices in its own way; the copies of the model, the ranks that
-share a sequence and the micro-batch are the same everywhere. A pool is asked what a pipeline of
-equal stages would take on it: the time of one more micro-batch is a stage's, what remains is paid
-once a step. Joined, the slowest stage (or link) sets the pace:
+share a sequence and the micro-batch are the same everywhere. What a pool can do is read off
+straight lines (`pools_stage_options`). Joined, the slowest stage (or link) sets the pace:
 
-    step = sum of all stages + (micro-batches - 1) slowest + what is paid once + links.
+    step = sum of all stages + (micro-batches - 1) slowest + what is paid once + links,
 
-Time and memory of a stage are read off a straight line between one layer and the most that it
-could hold, which is above both wherever they are convex; the best candidates are then computed
-with the layers that they really hold. The first pools count an output layer's memory too, as if
-they might hold the last stage: they hold a little more than they are said to.
+as far as memory holds enough micro-batches to cover the links (`site_stages`). The best candidates
+are then computed with the layers that they really hold; where these leave no room for enough
+micro-batches, a cut that does is sought, too. The first pools count an output layer's memory, as
+if they might hold the last stage: they hold a little more than is said.
 """
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import permutations, product
+from math import ceil
 
 import numpy as np
-import numpy.typing as npt
 from msgspec import structs
 
 from gridloom.planner.cases import Cases, take
@@ -30,217 +29,180 @@ from gridloom.planner.pools import (
     PoolSpace,
     link_between,
     priced,
-    space_of,
 )
-from gridloom.planner.search import spread
-from gridloom.planner.search_grid import Grid, blocks, grid
+from gridloom.planner.pools_stage_options import Index, Key, Numbers, StageOptions, StagePool
+from gridloom.planner.site_stages import (
+    SiteStages,
+    StageHop,
+    StagesForecast,
+    exact_bits,
+    stages_forecast,
+    wire_bits,
+    wire_loss,
+)
+from gridloom.planner.stages_time import StageLink, paced_step_s
+from gridloom.planner.sync_forecast import SyncLink
 
-Numbers = npt.NDArray[np.float64]
-Index = npt.NDArray[np.intp]
-
-CANDIDATES = 16
+CANDIDATES = 8
 """Candidates of one order of pools that are computed with the layers that they really hold."""
 
 
 @dataclass(frozen=True)
-class _Line:
-    """Values on a straight line: at one layer, and for each layer more."""
+class _Asked:
+    """What the pools of a chain must have in common.
 
-    at_one: Numbers
-    slope: Numbers
+    Attributes:
+        key: Copies, context ranks and micro-batch.
+        bits: Of a number on its way between sites.
+        links: From each pool to the next, for a micro-batch of all copies.
+    """
 
-    def at(self, layers: Numbers, rows: Index) -> Numbers:
-        """Return the values of ``rows`` at ``layers``; shapes broadcast."""
-        return self.at_one[rows] + self.slope[rows] * (layers - 1)
+    key: Key
+    bits: int
+    links: tuple[StageLink, ...]
 
+    @property
+    def transfer_s(self) -> float:
+        """Of a micro-batch over the slowest link, one way."""
+        return max(float(link.transfer_s) for link in self.links)
 
-@dataclass(frozen=True)
-class _Options:
-    """What one pool of a chain can do; one entry a way to cut its stages."""
-
-    grid: Grid
-    cases: Cases
-    degree: Index
-    knob: Index
-    stages: Numbers
-    behind: Numbers
-    """Numbers of stages that may follow in later pools, sorted."""
-    key: npt.NDArray[np.int64]
-    """Copies, context ranks and micro-batch: three columns."""
-    slot_s: _Line
-    """Of one micro-batch through one stage, forward and backward."""
-    once_s: _Line
-    """Of a step, paid once."""
-    layers_max: Numbers
-    """Layers a stage that memory holds: by option and by entry of ``behind``."""
-
-
-@dataclass(frozen=True)
-class _Hop:
-    """From one pool to the next."""
-
-    bytes_per_s: float
-    latency_s: float
+    def delay_s(self, place: int) -> float:
+        """Return what the links from a pool on take there and back."""
+        return sum(float(link.delay_s) for link in self.links[place:])
 
 
 @dataclass(frozen=True)
 class _Candidate:
-    """A way to join the pools of a chain."""
+    """A way to join the pools of a chain.
+
+    Attributes:
+        step_s: Of a training step, what it costs in loss counted in, by the lines.
+        rows: The option of each pool.
+        layers: Of each pool.
+        period_s: Of the slowest stage or link.
+        asked: What it answers.
+    """
 
     step_s: float
     rows: tuple[int, ...]
     layers: tuple[int, ...]
+    period_s: float
+    asked: _Asked
 
 
 def stage_plans(asked: PoolSpace) -> Iterator[PoolPlan]:
     """Yield the best plans of every chain of pools; pipeline and schedule are chosen here."""
-    longest = min(asked.chain, len(asked.pools))
-    for count in range(2, longest + 1):
+    if not asked.runnable_first:
+        for chain in _chains(asked, is_whole=False):
+            yield from chain.plans()
+        return
+    is_found = False
+    for chain in _chains(asked, is_whole=True):
+        plans = chain.plans() if chain.sites == len(chain.places) else []
+        is_found = is_found or bool(plans)
+        yield from plans
+    for length in range(1, asked.chain + 1):  # chains at one site first, whatever is found
+        for chain in _chains(asked, is_whole=False):
+            if length == (len(chain.places) if chain.sites > 1 else 1):
+                plans = chain.plans()
+                is_found = is_found or bool(plans and chain.sites > 1)
+                yield from plans
+        if is_found:
+            return
+
+
+def _chains(asked: PoolSpace, *, is_whole: bool) -> Iterator["_Chain"]:
+    known: dict[tuple[str, int, bool], StagePool] = {}
+    for count in range(2, min(asked.chain, len(asked.pools)) + 1):
         for order in permutations(asked.pools, count):
             for devices in product(*(pool.choices for pool in order)):
                 hops = list(_hops(order, devices, asked.links))
+                places: list[StagePool] = []
+                for pool, used in zip(order, devices, strict=True):
+                    is_last = len(places) == count - 1
+                    one = StagePool(asked, pool, used, is_last, is_whole)
+                    places.append(known.setdefault((pool.name, used, is_last), one))
                 if len(hops) == count - 1:
-                    yield from _Chain(asked, order, devices, hops).plans()
+                    yield _Chain(asked, places, hops)
 
 
 def _hops(
     order: Sequence[Pool], devices: Sequence[int], links: Sequence[PoolLink]
-) -> Iterator[_Hop]:
+) -> Iterator[StageHop]:
     for place in range(len(order) - 1):
         one, other = order[place], order[place + 1]
         if one.site == other.site:
             ends = zip((one, other), devices[place : place + 2], strict=True)
-            yield _Hop(min(pool.network_bytes_per_s(count) for pool, count in ends), 0.0)
+            rate = min(pool.network_bytes_per_s(count) for pool, count in ends)
+            yield StageHop(link=SyncLink(bytes_per_s=rate), is_between_sites=False)
             continue
         link = link_between(one.site, other.site, links)
         if link is not None and link.bytes_per_s > 0:
-            yield _Hop(link.bytes_per_s, link.latency_s)
+            yield StageHop(link=link.as_seen)
 
 
 class _Chain:
     """One order of pools that hold the stages of one pipeline."""
 
     def __init__(
-        self,
-        asked: PoolSpace,
-        order: Sequence[Pool],
-        devices: Sequence[int],
-        hops: Sequence[_Hop],
+        self, asked: PoolSpace, places: Sequence[StagePool], hops: Sequence[StageHop]
     ) -> None:
-        self.asked, self.space, self.costs = asked, asked.space, asked.costs
-        self.order, self.devices, self.hops = order, devices, hops
-        self.options: list[_Options] = []
-        behind = np.zeros(1)
-        for place in reversed(range(len(order))):
-            options = self._options(place, behind)
-            if options is None:  # nothing fits this pool: no chain
-                self.options = []
-                break
-            self.options.insert(0, options)
-            behind = np.unique(np.add.outer(behind, np.unique(options.stages)))
+        self.asked, self.space, self.places, self.hops = asked, asked.space, places, hops
+        self.exact_bits = max(exact_bits(precision) for precision in asked.space.precision)
+        self.sites = len({place.pool.site for place in places})
+        self.options: list[StageOptions] = []
 
-    def plans(self) -> Iterator[PoolPlan]:
-        """Yield the best plans, fastest first."""
-        keys = [set(map(tuple, options.key.tolist())) for options in self.options]
-        found: list[_Candidate] = []
-        for key in sorted(set.intersection(*keys)) if keys else []:
-            found += self._solved(key)
-        found.sort(key=lambda candidate: (candidate.step_s, candidate.rows))
-        for candidate in found[:CANDIDATES]:
-            plan = self._checked(candidate)
-            if plan is not None:
-                yield plan
-
-    def _options(self, place: int, behind: Numbers) -> _Options | None:
-        pool = self.order[place]
-        narrowed = replace(
-            space_of(self.space, pool, self.devices[place]),
-            schedule=("1f1b",),
-            pipeline=(),
-            uneven_stages=True,
-        )
-        table = grid(narrowed)
-        if not table.degree_rows:
-            return None
-        block = next(blocks(table, table.degree_rows * table.knob_rows))
-        degree, knob = block.pairs
-        cases = block.cases
-        stages = table.degrees["pipeline"][degree].astype(np.float64)
-        names = ("data", "context", "micro_batch")
-        key = np.stack([table.degrees[name][degree] for name in names], axis=1)
-        most = np.maximum(np.ceil(self.space.model.layers / stages), 2.0)
-        low, high = np.ones(len(stages)), most
-        ends = [self._times(place, cases, layers, stages) for layers in (low, high)]
-        slot_s, once_s = (
-            _Line(ends[0][kind], (ends[1][kind] - ends[0][kind]) / (most - 1)) for kind in (0, 1)
-        )
-        limits = [self._layers_max(place, cases, stages, count) for count in behind]
-        layers_max = np.stack(limits, axis=1)
-        return _Options(table, cases, degree, knob, stages, behind, key, slot_s, once_s, layers_max)
-
-    def _times(
-        self, place: int, cases: Cases, layers: Numbers, stages: Numbers
-    ) -> tuple[Numbers, Numbers]:
-        """Return the seconds of one micro-batch through a stage, and those paid once a step."""
-        asked = self._alike(cases, layers, stages)
-        # Only the last pool computes the logits.
-        if place < len(self.order) - 1:
-            asked = replace(asked, model=replace(asked.model, vocabulary=1.0))
-        count = len(layers)
-        plan = asked.plan
-        micro_batches = spread(asked.global_batch / (plan.data * plan.micro_batch), count)
-        once = spread(self.costs.step_s(asked), count)
-        twice = spread(
-            self.costs.step_s(replace(asked, global_batch=2 * asked.global_batch)), count
-        )
-        slot_s = (twice - once) / micro_batches
-        rest = once - (micro_batches + stages - 1) * slot_s
-        return slot_s, np.maximum(rest, 0.0)
-
-    def _memory(
-        self, place: int, cases: Cases, layers: Numbers, stages: Numbers, behind: float
-    ) -> Numbers:
-        """Return the bytes of a pool's first stage, which has most micro-batches in flight."""
-        asked = self._alike(cases, layers, stages + behind)
-        return spread(self.costs.memory_bytes(asked), len(layers))
-
-    def _alike(self, cases: Cases, layers: Numbers, stages: Numbers) -> Cases:
-        """Return the cases as pipelines of ``stages`` stages of ``layers`` layers each."""
-        whole = layers * stages
-        model = cases.model
-        share = model.expert_layers / model.layers
-        return replace(
-            cases,
-            model=replace(model, layers=whole, expert_layers=whole * share),
-            plan=replace(
-                cases.plan,
-                pipeline=stages,
-                stage_layers_max=0.0,
-                stage_layers_first=0.0,
-                stage_layers_last=0.0,
-            ),
-        )
-
-    def _layers_max(self, place: int, cases: Cases, stages: Numbers, behind: float) -> Numbers:
-        limit = self.order[place].accelerator.memory_bytes * self.asked.goal.memory_share
-        most = np.maximum(np.ceil(self.space.model.layers / stages), 2.0)
-        low = self._memory(place, cases, np.ones(len(stages)), stages, behind)
-        high = self._memory(place, cases, most, stages, behind)
-        slope = np.maximum((high - low) / (most - 1), 1e-9)
-        return np.asarray(np.clip(np.floor((limit - low) / slope) + 1, 0.0, most))
-
-    def _solved(self, key: tuple[int, ...]) -> list[_Candidate]:
-        """Return the best candidate with ``key``, or none."""
-        data, _, micro_batch = key
-        picks = [self._undominated(options, key) for options in self.options]
-        if not all(len(pick) for pick in picks):
+    def plans(self) -> list[PoolPlan]:
+        """Return the best plans, fastest first."""
+        options = [place.options for place in self.places]
+        self.options = [one for one in options if one is not None]
+        if len(self.options) < len(options):  # nothing can be cut for this pool: no chain
             return []
+        found: list[_Candidate] = []
+        for key in sorted(set.intersection(*(set(one.rows) for one in self.options))):
+            found += self._candidates(key)
+        found.sort(key=lambda candidate: (candidate.step_s, candidate.rows, candidate.layers))
+        return [plan for candidate in found[:CANDIDATES] for plan in self._plans_of(candidate)]
+
+    def _candidates(self, key: Key) -> Iterator[_Candidate]:
+        """Yield the best cut, and where links set the pace, that with fewer bits, too."""
+        for bits in wire_bits(self.exact_bits):
+            asked = _Asked(key, bits, self._links(key, bits))
+            found = self._solved(asked, (0,) * len(self.places))
+            if found is None:
+                return
+            yield found
+            if found.period_s > asked.transfer_s:
+                return
+
+    def _plans_of(self, candidate: _Candidate) -> Iterator[PoolPlan]:
+        """Yield a candidate; where it cannot hold enough to cover the links, also one that can."""
+        plan = self._checked(candidate)
+        if plan is None or plan.stages is None:
+            return
+        yield plan
+        if not stages_forecast(plan.stages).bounds:
+            return
+        asked = candidate.asked
+        more = tuple(
+            ceil(asked.delay_s(place) / candidate.period_s) for place in range(len(self.places))
+        )
+        other = self._solved(asked, more)
+        found = self._checked(other) if other is not None else None
+        if found is not None:
+            yield found
+
+    def _solved(self, asked: _Asked, more: tuple[int, ...]) -> _Candidate | None:
+        """Return the best cut, as if the links were covered, or nothing.
+
+        Args:
+            asked: What the pools have in common.
+            more: Micro-batches that each pool holds beyond those of 1F1B.
+        """
+        picks = [self._undominated(place, asked, count) for place, count in enumerate(more)]
         rows = [pick.ravel()[:, None] for pick in np.meshgrid(*picks, indexing="ij")]
         stages = [o.stages[r] for o, r in zip(self.options, rows, strict=True)]
-        most = []
-        for place, options in enumerate(self.options):
-            later = sum(stages[place + 1 :], np.zeros_like(stages[0]))
-            most.append(options.layers_max[rows[place], np.searchsorted(options.behind, later)])
+        most = [self._most(place, rows, stages, more[place]) for place in range(len(rows))]
         paces = self._paces(rows)
         held = []
         for options, row, limit in zip(self.options, rows, most, strict=True):
@@ -250,31 +212,56 @@ class _Chain:
         spare = sum(s * h for s, h in zip(stages, held, strict=True)) - self.space.model.layers
         bad = (spare < 0) | np.any([h < 1 for h in held], axis=0)
         removed = self._removed(rows, stages, held, np.maximum(spare, 0.0))
-        steps = self.space.global_batch / data / micro_batch
-        sent = self._sent_s(key)
-        step_s = self._step_s(rows, held, removed, steps, sent)
+        step_s, period_s = self._step_s(rows, held, removed, asked)
         step_s = np.where(bad, np.inf, step_s)
         combination, pace = np.unravel_index(int(np.argmin(step_s)), step_s.shape)
         if not np.isfinite(step_s[combination, pace]):
-            return []
+            return None
         layers = tuple(
             int(s[combination, 0] * h[combination, pace] - r[combination, pace])
             for s, h, r in zip(stages, held, removed, strict=True)
         )
         chosen = tuple(int(row[combination, 0]) for row in rows)
-        return [_Candidate(float(step_s[combination, pace]), chosen, layers)]
+        worth_s = float(step_s[combination, pace])
+        worth_s *= wire_loss(asked.bits, self.exact_bits).more_tokens
+        return _Candidate(worth_s, chosen, layers, float(period_s[combination, pace]), asked)
 
-    def _undominated(self, options: _Options, key: tuple[int, ...]) -> Index:
-        """Return the options with ``key`` that no other with as many stages beats in everything."""
-        rows = np.flatnonzero((options.key == np.array(key)).all(axis=1))
-        most = np.maximum(np.ceil(self.space.model.layers / options.stages[rows]), 2.0)
+    def _most(self, place: int, rows: list[Index], stages: list[Numbers], more: int) -> Numbers:
+        """Return the layers a stage that memory holds with ``more`` micro-batches in flight."""
+        options, row, one = self.options[place], rows[place], self.places[place]
+        later: Numbers = sum(stages[place + 1 :], np.zeros_like(stages[0]))
+        if more:
+            cases = take(options.cases, row[:, 0])
+            held = later[:, 0] + more
+            return one.layers_max(cases, stages[place][:, 0], held)[:, None]
+        most = np.zeros_like(later)
+        for behind in np.unique(later):
+            limits = one.limits(options, int(behind))
+            most = np.where(later == behind, limits[row], most)
+        return most
+
+    def _undominated(self, place: int, asked: _Asked, more: int) -> Index:
+        """Return what can be had of ``asked`` and no other with as many stages beats in all.
+
+        Memory counts with as many micro-batches in flight as in the last pool, and with as many as
+        there can be.
+        """
+        options, one = self.options[place], self.places[place]
+        rows = options.rows[asked.key]
+        stages = options.stages[rows]
+        most = np.maximum(np.ceil(self.space.model.layers / stages), 2.0)
+        behind = sum(int(later.stages.max()) for later in self.options[place + 1 :])
+        at_most = one.limits(options, behind)[rows]
+        if more:
+            at_most = one.layers_max(take(options.cases, rows), stages, behind + more)
         scores = np.column_stack(
             [
                 options.slot_s.at_one[rows],
                 options.slot_s.at(most, rows),
                 options.once_s.at_one[rows],
                 options.once_s.at(most, rows),
-                -options.layers_max[rows],
+                -one.limits(options, 0)[rows],
+                -at_most,
             ]
         )
         same = options.stages[rows][:, None] == options.stages[rows][None, :]
@@ -308,25 +295,29 @@ class _Chain:
                 spare = spare - taken
         return removed
 
-    def _sent_s(self, key: tuple[int, ...]) -> list[tuple[float, float]]:
-        """Return for each hop the seconds that a micro-batch of all copies fills it, and latency.
-
-        Activations are 16-bit numbers; their gradients go the other way at the same time.
-        """
+    def _numbers(self, key: Key) -> float:
+        """Return the numbers of a micro-batch of all copies that cross a hop."""
         data, _, micro_batch = key
-        sent_bytes = 2.0 * data * micro_batch * self.space.sequence * self.space.model.hidden
-        return [(sent_bytes / hop.bytes_per_s, hop.latency_s) for hop in self.hops]
+        return float(data * micro_batch * self.space.sequence * self.space.model.hidden)
+
+    def _links(self, key: Key, bits: int) -> tuple[StageLink, ...]:
+        numbers, exact = self._numbers(key), self.exact_bits
+        return tuple(
+            hop.for_micro_batch(numbers, bits if hop.is_between_sites else exact, key[0])
+            for hop in self.hops
+        )
 
     def _step_s(
         self,
         rows: list[Index],
         held: list[Numbers],
         removed: list[Numbers],
-        steps: float,
-        sent: list[tuple[float, float]],
-    ) -> Numbers:
+        asked: _Asked,
+    ) -> tuple[Numbers, Numbers]:
+        """Return the seconds of a training step, and of its slowest stage or link."""
+        data, _, micro_batch = asked.key
         fill: Numbers = np.zeros_like(held[0])
-        slowest: Numbers = np.full_like(fill, max((filled for filled, _ in sent), default=0.0))
+        slowest: Numbers = np.full_like(fill, asked.transfer_s)
         once: Numbers = np.zeros_like(fill)
         for place, options in enumerate(self.options):
             row, layers = rows[place], held[place]
@@ -334,54 +325,88 @@ class _Chain:
             fill += options.stages[row] * slot_s - removed[place] * options.slot_s.slope[row]
             slowest = np.maximum(slowest, slot_s)
             once = np.maximum(once, options.once_s.at(layers, row))
-        crossing = 2.0 * sum(filled + latency for filled, latency in sent)
-        return fill + (steps - 1) * slowest + once + crossing
+        turns = self.space.global_batch / data / micro_batch
+        round_s = fill + asked.delay_s(0)
+        return paced_step_s(round_s, slowest, micro_batches=turns) + once, slowest
 
     def _checked(self, candidate: _Candidate) -> PoolPlan | None:
-        """Return the candidate with its real layers, or nothing when it does not fit."""
-        key = tuple(self.options[0].key[candidate.rows[0]].tolist())
-        data, _, micro_batch = key
-        sent = self._sent_s(key)
-        turns = self.space.global_batch / data / micro_batch
-        parts, fill, once = [], 0.0, 0.0
-        slowest = max(filled for filled, _ in sent)
-        behind = sum(
-            float(o.stages[row]) for o, row in zip(self.options, candidate.rows, strict=True)
-        )
-        for place, row in enumerate(candidate.rows):
-            options, layers = self.options[place], candidate.layers[place]
-            stages = int(options.stages[row])
-            behind -= stages
-            one = take(options.cases, np.array([row]))
-            full, short = -(-layers // stages), -layers % stages
-            counts = np.array([float(stages)])
-            slot_s, rest = self._times(place, one, np.array([float(full)]), counts)
-            less, _ = self._times(place, one, np.array([float(max(full - 1, 1))]), counts)
-            fill += float(slot_s[0]) * (stages - short) + float(less[0]) * short
-            slowest, once = max(slowest, float(slot_s[0])), max(once, float(rest[0]))
-            memory = self._memory(place, one, np.array([float(full)]), counts, behind)
-            limit = self.order[place].accelerator.memory_bytes * self.asked.goal.memory_share
-            if memory[0] > limit:
-                return None
-            parts.append(self._part(place, row, layers, float(memory[0])))
-            parts[-1] = replace(parts[-1], step_s=turns * float(slot_s[0]) + float(rest[0]))
-        crossing = 2.0 * sum(filled + latency for filled, latency in sent)
-        step_s = fill + (turns - 1) * slowest + once + crossing
-        return priced("stages", tuple(parts), self.order, step_s, crossing, self.asked.steps)
+        """Return a cut with its real layers, or nothing when it does not fit."""
+        rows, layers = candidate.rows, candidate.layers
+        pipe = self._pipe(candidate)
+        depths: list[int] = []
+        for place, cases, cut in self._cuts(rows, layers):
+            least = pipe.least_depths[len(depths)]
+            depths.append(place.depth_max(cases, cut, least, pipe.micro_batches))
+        if not all(depths):
+            return None
+        pipe = replace(pipe, depths=tuple(depths))
+        found = stages_forecast(pipe)
+        parts = tuple(self._part(place, row, found) for place, row in enumerate(rows))
+        between_s = found.step_s - pipe.without_network_s
+        pools = [place.pool for place in self.places]
+        plan = priced("stages", parts, pools, found.step_s, between_s, self.asked.steps)
+        return replace(plan, more_tokens=found.loss.more_tokens, stages=pipe)
 
-    def _part(self, place: int, row: int, layers: int, memory_bytes: float) -> PoolPart:
-        options, pool = self.options[place], self.order[place]
-        stages = int(options.stages[row])
+    def _cuts(
+        self, rows: tuple[int, ...], layers: tuple[int, ...]
+    ) -> Iterator[tuple[StagePool, Cases, tuple[int, int]]]:
+        """Yield each pool with its one case, and the layers of its longest stage and its stages."""
+        for place, row in enumerate(rows):
+            options = self.options[place]
+            stages = int(options.stages[row])
+            cases = take(options.cases, np.array([row]))
+            yield self.places[place], cases, (-(-layers[place] // stages), stages)
+
+    def _pipe(self, candidate: _Candidate) -> SiteStages:
+        """Return a cut in numbers, as if memory had no end."""
+        rows, layers = candidate.rows, candidate.layers
+        key = candidate.asked.key
+        data, _, micro_batch = key
+        fills, slots, once, counts = [], [], 0.0, []
+        for held, (place, cases, (full, stages)) in zip(
+            layers, self._cuts(rows, layers), strict=True
+        ):
+            short, number = -held % stages, np.full(2, float(stages))
+            both = take(cases, np.zeros(2, dtype=np.intp))
+            slot_s, rest = place.times(both, np.array([full, max(full - 1, 1)], float), number)
+            fills.append(float(slot_s[0]) * (stages - short) + float(slot_s[1]) * short)
+            slots.append(float(slot_s[0]))
+            once = max(once, float(rest[0]))
+            counts.append(stages)
+        return SiteStages(
+            sites=tuple(place.pool.site for place in self.places),
+            layers=layers,
+            fill_s=tuple(fills),
+            slot_s=tuple(slots),
+            once_s=once,
+            micro_batches=self.space.global_batch // (data * micro_batch),
+            numbers=self._numbers(key),
+            copies=data,
+            hops=tuple(self.hops),
+            exact_bits=self.exact_bits,
+            least_depths=tuple(sum(counts[place:]) for place in range(len(counts))),
+            depths=(float("inf"),) * len(counts),
+            step_tokens=float(self.space.global_batch * self.space.sequence),
+            is_runnable=self.sites == len(rows)
+            and all(one.is_whole(row) for one, row in zip(self.options, rows, strict=True)),
+        )
+
+    def _part(self, place: int, row: int, found: StagesForecast) -> PoolPart:
+        options, one, pipe = self.options[place], self.places[place], found.stages
+        stages, layers = int(options.stages[row]), pipe.layers[place]
         full, short = -(-layers // stages), -layers % stages
         cut = tuple(full - (stage < short) for stage in range(stages)) if short else ()
-        plan = options.grid.plan(int(options.degree[row]), int(options.knob[row]))
+        behind = max(found.depths[place], pipe.least_depths[place]) - stages
+        cases = take(options.cases, np.array([row]))
+        longest, count = np.array([float(full)]), np.array([float(stages)])
+        memory_bytes = one.memory_bytes(cases, longest, count, behind)
         return PoolPart(
-            pool=pool.name,
-            site=pool.site,
-            devices=self.devices[place],
+            pool=one.pool.name,
+            site=one.pool.site,
+            devices=one.devices,
             sequences=self.space.global_batch,
             layers=layers,
-            plan=structs.replace(plan, stage_layers=cut),
-            step_s=0.0,
-            memory_bytes=memory_bytes,
+            plan=structs.replace(options.plan(row), stage_layers=cut),
+            step_s=pipe.micro_batches * pipe.slot_s[place] + pipe.once_s,
+            memory_bytes=float(memory_bytes[0]),
         )

@@ -3,8 +3,10 @@
 from collections.abc import Callable, Sequence
 from math import gcd
 
+from msgspec.structs import replace
+
 from gridloom.model.inventory import Inventory, Site
-from gridloom.model.parallel import ParallelPlan
+from gridloom.model.parallel import ParallelPlan, SiteSync
 from gridloom.model.recipe import GptShape, Training
 from gridloom.model.transformer import Transformer
 from gridloom.planner.cases import Cases, model_columns, plan_columns
@@ -18,7 +20,7 @@ from gridloom.planner.step_time import step_time
 def recipe_step_s(
     recipe: tuple[GptShape, Training],
     accelerator: str,
-    ranks: int,
+    plan: ParallelPlan,
     fabric: Fabric,
     constants: Callable[[str], Constants],
 ) -> float:
@@ -27,7 +29,7 @@ def recipe_step_s(
     Args:
         recipe: The model, and how it is trained.
         accelerator: Kind of device.
-        ranks: Pure data-parallel ranks, one a device.
+        plan: How the model is cut; a rank is a device.
         fabric: The network that they find.
         constants: Of a family of accelerators.
     """
@@ -37,7 +39,7 @@ def recipe_step_s(
         return 0.0
     cases = Cases(
         model=model_columns(as_transformer(shape)),
-        plan=plan_columns(as_plan(training, ranks)),
+        plan=plan_columns(as_plan(training, plan)),
         machine=machine_columns(kind, fabric),
         sequence=training.sequence_length,
         global_batch=training.global_batch,
@@ -49,9 +51,9 @@ def why_unpredicted(training: Training, accelerator: str) -> str:
     """Return why no time can be predicted; nothing when it can."""
     if find_accelerator(accelerator) is None:
         return f"the planner has no data sheet of `{accelerator}` devices"
-    if training.precision != "bf16":
+    if training.precision == "fp32":
         # The recipe leaves fp32 products at full precision; data sheets state TF32's rate.
-        return f"rates of {training.precision} products without TF32 are not in its data sheets"
+        return "rates of fp32 products without TF32 are not in its data sheets"
     return ""
 
 
@@ -70,15 +72,17 @@ def as_transformer(shape: GptShape) -> Transformer:
     )
 
 
-def as_plan(training: Training, ranks: int) -> ParallelPlan:
-    """Return how the recipe trains today: whole copies, eager kernels, one exchange at the end."""
-    return ParallelPlan(
-        data=ranks,
-        micro_batch=micro_batch(training, ranks),
+def as_plan(training: Training, plan: ParallelPlan) -> ParallelPlan:
+    """Return what the recipe makes of a cut today: eager kernels, one exchange at the end."""
+    return replace(
+        plan,
+        micro_batch=micro_batch(training, plan),
+        precision=training.precision,
         native_attention=False,
         fused=False,
         overlap_gradients=False,
         gradient_bytes=4,
+        site_sync=SiteSync(),
     )
 
 

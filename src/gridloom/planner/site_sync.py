@@ -1,12 +1,12 @@
 """Which sync method between sites to take: the soonest at an equal loss (pure)."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from msgspec import structs
 
 from gridloom.model.parallel import SiteSync
-from gridloom.planner.sync_forecast import SyncForecast, SyncLink, SyncSituation, forecast
+from gridloom.planner.sync_forecast import SyncForecast, SyncSituation, forecast
 from gridloom.planner.sync_loss import LossRow, is_published
 from gridloom.planner.sync_measured import LOSS_ROWS
 
@@ -56,7 +56,7 @@ class SyncChoice:
     Attributes:
         within: The one that is at an equal loss soonest, within the bound.
         beyond: One outside of it that is at an equal loss more than twice as soon; mostly nothing.
-        rivals: The best of each kind and format.
+        rivals: The best of each kind and format, and outer steps as frequent as can be.
         bound: Loss that a method may cost.
     """
 
@@ -79,7 +79,9 @@ def choose(
     Of methods as good, to a thousandth, the one that sends fewer bytes; then the one that costs
     less in loss; then the earlier one of ``candidates``. Every step averaged whole costs none:
     there is always one to choose. Where a link is so slow that a method beyond the bound is at an
-    equal loss in less than half of the time, that one is named, too.
+    equal loss in less than half of the time, that one is named, too. An interval of 0 is among the
+    rivals and never chosen: it follows the processor as it turns out to be, so that nobody can say
+    beforehand what it costs in loss.
     """
     found = [forecast(how, situation, rows) for how in candidates(situation)]
 
@@ -102,7 +104,9 @@ def choose(
     rivals = []
     for some in families.values():
         allowed = [one for one in some if one.loss.share <= bound]
-        rivals.append(min(allowed, key=order) if allowed else max(some, key=lambda one: one.worth))
+        best = min(allowed, key=order) if allowed else max(some, key=lambda one: one.worth)
+        rivals.append(named(best))
+    rivals.append(forecast(adaptive(situation), situation, rows))
     return SyncChoice(
         within=within,
         beyond=soonest if soonest.worth > _MUCH * within.worth else None,
@@ -118,32 +122,31 @@ def candidates(situation: SyncSituation) -> Iterator[SiteSync]:
     for bits in (8, 4):
         yield SiteSync(codec="blocks", bits=bits)
     yield SiteSync(codec="top_k")
-    yield SiteSync(codec="low_rank")
+    if not situation.is_sharded:
+        yield SiteSync(codec="low_rank")
     for every in (2, 4, 8, 16):
         yield SiteSync(kind="accumulated", every=every)
-    rate, momentum = rule_for(situation)
+    outer = adaptive(situation)
     for every in _INTERVALS:
         for fragments in _FRAGMENTS:
             if every % fragments == 0:
-                yield SiteSync(
-                    kind="outer",
-                    every=every,
-                    fragments=fragments,
-                    codec="blocks",
-                    bits=4,
-                    outer_learning_rate=rate,
-                    outer_momentum=momentum,
-                )
+                yield structs.replace(outer, every=every, fragments=fragments)
+
+
+def adaptive(situation: SyncSituation) -> SiteSync:
+    """Return outer steps as frequent as link and processor allow."""
+    rate, momentum = rule_for(situation)
+    return SiteSync(
+        kind="outer",
+        every=0,
+        codec="blocks",
+        bits=4,
+        outer_learning_rate=rate,
+        outer_momentum=momentum,
+    )
 
 
 def rule_for(situation: SyncSituation) -> tuple[float, float]:
     """Return learning rate and momentum of the outer optimiser: those whose loss is known here."""
     large = is_published(situation.parameters, situation.tokens)
     return PUBLISHED_RULE if large else MEASURED_RULE
-
-
-def by_link(
-    situation: SyncSituation, links: Sequence[SyncLink]
-) -> tuple[tuple[SyncLink, SyncForecast], ...]:
-    """Return which method is best for which link, all else as in ``situation``."""
-    return tuple((link, choose(replace(situation, links=(link,))).best) for link in links)

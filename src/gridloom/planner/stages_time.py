@@ -71,6 +71,20 @@ def stages_step_s(
         depth: Micro-batches that the first stage holds at most; as many as it likes by default.
     """
     round_s, period_s = _round_s(stage_s, links), _period_s(stage_s, links)
+    return paced_step_s(round_s, period_s, micro_batches=micro_batches, depth=depth)
+
+
+def paced_step_s(
+    round_s: Column, period_s: Column, *, micro_batches: Column, depth: Column = np.inf
+) -> Column:
+    """Return the same from what of all stages counts.
+
+    Args:
+        round_s: Of one micro-batch from its first forward to its last backward.
+        period_s: From one micro-batch to the next, where nobody waits for too few.
+        micro_batches: Of a step.
+        depth: Micro-batches that the first stage holds at most.
+    """
     held = np.minimum(depth, micro_batches)
     windows = np.floor((micro_batches - 1) / held)
     left = micro_batches - 1 - windows * held

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from gridloom.model.parallel import OUTER_WORK_SHARE, SiteSync
-from gridloom.planner.sync_loss import TOKENS_EXPONENT, Loss, LossRow, predicted_loss
+from gridloom.planner.sync_loss import Loss, LossRow, predicted_loss
 from gridloom.planner.sync_measured import LOSS_ROWS
 
 CODEC_S_PER_MILLION: Mapping[str, float] = {
@@ -22,7 +22,7 @@ one machine."""
 
 TRANSPORT_S_PER_BYTE = 6.7e-9
 """Seconds of a CPU core for a byte sent or received; measured as above. One process of a site does
-all of it, which bounds the rate, too."""
+all of it (of a pipeline's stage each copy its own), which bounds the rate, too."""
 
 SEGMENT_BYTES = 1448
 """Of a TCP segment on Ethernet, with time stamps."""
@@ -45,16 +45,16 @@ class SyncLink:
     rtt_s: float = 0.0
     loss: float = 0.0
 
-    def rate_bytes_per_s(self, streams: int = STREAMS) -> float:
-        """Return what so many TCP streams get through.
+    def rate_bytes_per_s(self, streams: int = STREAMS, senders: int = 1) -> float:
+        """Return what so many processes of a site get through, with so many TCP streams each.
 
         A stream with losses reaches ``sqrt(3/2) segment / (rtt sqrt(loss))`` (Mathis et al., 1997,
         *The macroscopic behavior of the TCP congestion avoidance algorithm*); CUBIC does better
         where losses are rare and the pipe is long, so that this is the lower end.
         """
-        rate = min(self.bytes_per_s, 1 / TRANSPORT_S_PER_BYTE)
+        rate = min(self.bytes_per_s, senders / TRANSPORT_S_PER_BYTE)
         waits_s = self.rtt_s * math.sqrt(self.loss)
-        together = streams * math.sqrt(1.5) * SEGMENT_BYTES
+        together = senders * streams * math.sqrt(1.5) * SEGMENT_BYTES
         return together / waits_s if rate * waits_s > together else rate
 
 
@@ -71,6 +71,7 @@ class SyncSituation:
         sites: How many.
         links: Between them.
         ranks: Of a site; each makes payloads of its own part.
+        is_sharded: Ranks have parts of matrices, which ``low_rank`` cannot take.
         shares_cores: Payloads are made, sent and read by the cores that train.
         codec_s_per_million: As ``CODEC_S_PER_MILLION``.
     """
@@ -83,6 +84,7 @@ class SyncSituation:
     sites: int = 2
     links: tuple[SyncLink, ...]
     ranks: int = 1
+    is_sharded: bool = False
     shares_cores: bool = True
     codec_s_per_million: Mapping[str, float] = field(default_factory=lambda: CODEC_S_PER_MILLION)
 
@@ -112,7 +114,7 @@ class SyncForecast:
     @property
     def worth(self) -> float:
         """Speed at equal loss: what it lacks is made up for by more tokens."""
-        return self.tokens_ratio / math.pow(1 + self.loss.share, 1 / TOKENS_EXPONENT)
+        return self.tokens_ratio / self.loss.more_tokens
 
 
 def forecast(
@@ -212,5 +214,9 @@ def _codec_s(how: SiteSync, numbers: float, situation: SyncSituation) -> float:
     """Return the seconds of training that making and reading payloads takes."""
     if not situation.shares_cores:
         return 0.0
-    name = f"{how.codec} {how.bits}" if how.codec in ("plain", "blocks") else how.codec
-    return situation.codec_s_per_million[name] * numbers / 1e6 / situation.ranks
+    return situation.codec_s_per_million[codec_name(how)] * numbers / 1e6 / situation.ranks
+
+
+def codec_name(how: SiteSync) -> str:
+    """Return under which name ``CODEC_S_PER_MILLION`` has a codec."""
+    return f"{how.codec} {how.bits}" if how.codec in ("plain", "blocks") else how.codec

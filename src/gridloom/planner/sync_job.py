@@ -61,6 +61,7 @@ def job_sync(spec: JobSpec, inventory: Inventory, step_s: float = 0.0) -> JobSyn
         sites=sites,
         links=links,
         ranks=max(1, ranks // sites),
+        is_sharded=option.plan.zero > 0,
         shares_cores=option.accelerator == CPU,
     )
     return JobSync(situation, unknown)

@@ -66,6 +66,11 @@ class Loss:
     source: str
     extrapolated: bool = False
 
+    @property
+    def more_tokens(self) -> float:
+        """How many times the tokens it takes to make up for it."""
+        return math.pow(1 + self.share, 1 / TOKENS_EXPONENT)
+
 
 @dataclass(frozen=True, kw_only=True)
 class Prior:

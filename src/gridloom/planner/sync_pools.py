@@ -6,7 +6,7 @@ from itertools import combinations
 from gridloom.planner.models.parameters import count_parameters
 from gridloom.planner.pools import PoolLink, link_between
 from gridloom.planner.search_space import SearchSpace
-from gridloom.planner.sync_forecast import SyncLink, SyncSituation
+from gridloom.planner.sync_forecast import SyncSituation
 
 
 def pools_situation(
@@ -33,11 +33,7 @@ def pools_situation(
         step_s=step_s,
         step_tokens=float(space.global_batch * space.sequence),
         sites=len(devices),
-        links=tuple(
-            SyncLink(bytes_per_s=link.bytes_per_s, rtt_s=2 * link.latency_s, loss=link.loss)
-            for link in found
-            if link is not None
-        ),
+        links=tuple(link.as_seen for link in found if link is not None),
         ranks=min(devices.values()),
         shares_cores=False,
     )

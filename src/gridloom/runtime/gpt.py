@@ -16,10 +16,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from gridloom.base.errors import InputError, Problem
+from gridloom.base.errors import InputError
 from gridloom.model.parallel import Recompute
+from gridloom.model.plan_check import shape_problems
 from gridloom.model.recipe import GptShape
-from gridloom.model.transformer import Experts
 from gridloom.runtime.feed_forward import FeedForward, MixtureOfExperts
 from gridloom.runtime.links import WHOLE, Links
 from gridloom.runtime.recompute import run_attention, run_layer
@@ -87,7 +87,7 @@ class Block(nn.Module):
         self.attention_norm = nn.RMSNorm(shape.hidden)
         self.attention = Attention(shape, links)
         self.ffn_norm = nn.RMSNorm(shape.hidden)
-        experts = experts_of(shape, number)
+        experts = shape.experts_at(number)
         self.ffn: FeedForward | MixtureOfExperts = (
             MixtureOfExperts(shape, experts, links)
             if experts is not None
@@ -241,53 +241,10 @@ def cross_entropy(logits: Tensor, targets: Tensor) -> Tensor:
     )
 
 
-def experts_of(shape: GptShape, layer: int) -> Experts | None:
-    """Return the experts of a layer; ``None`` where it is dense."""
-    experts = shape.experts
-    if experts is None or layer < experts.dense_layers:
-        return None
-    return None if (layer - experts.dense_layers + 1) % experts.every else experts
-
-
 def check_shape(shape: GptShape) -> None:
     """Raise ``InputError`` naming every field of a shape that cannot be built."""
-    problems = [
-        Problem(f"is {value}, must be at least 1", field=f"model.{field}")
-        for field in ("layers", "hidden", "heads", "kv_heads", "ffn")
-        if (value := getattr(shape, field)) < 1
-    ]
-    if not problems:
-        if shape.hidden % (2 * shape.heads):
-            text = f"is {shape.hidden}, must be a multiple of twice the heads ({2 * shape.heads})"
-            problems.append(Problem(text, field="model.hidden"))
-        if shape.heads % shape.kv_heads:
-            text = f"is {shape.kv_heads}, must divide the heads ({shape.heads})"
-            problems.append(Problem(text, field="model.kv_heads"))
-    problems += _expert_problems(shape)
-    if problems:
+    if problems := shape_problems(shape):
         raise InputError(problems)
-
-
-def _expert_problems(shape: GptShape) -> list[Problem]:
-    """Return what is wrong with a shape's experts, or not built here."""
-    experts = shape.experts
-    if experts is None:
-        return []
-    problems = [
-        Problem(f"is {value}, must be at least {least}", field=f"model.experts.{field}")
-        for field, least in (("count", 1), ("per_token", 1), ("ffn", 1), ("every", 1))
-        if (value := getattr(experts, field)) < least
-    ]
-    if experts.per_token > experts.count:
-        text = f"is {experts.per_token}, but a layer has {experts.count} experts"
-        problems.append(Problem(text, field="model.experts.per_token"))
-    if experts.capacity_factor:
-        text = "no token is dropped here; leave it at 0"
-        problems.append(Problem(text, field="model.experts.capacity_factor"))
-    if experts.router_bias:
-        text = "is not built; the router's loss keeps the load even"
-        problems.append(Problem(text, field="model.experts.router_bias"))
-    return problems
 
 
 def rotary_table(time: int, head_size: int, base: float) -> tuple[Tensor, Tensor]:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 import psutil
 
 from gridloom.base.errors import InputError
-from gridloom.model.parallel import SiteSync
+from gridloom.model.parallel import ParallelPlan, SiteSync
 from gridloom.wire.launch import Rank
 
 Address = tuple[str, int]
@@ -43,6 +43,7 @@ class Place:
         report_file: Where report lines go; empty for nowhere.
         run_dir: The job's run directory; empty outside of gridloom.
         sync: How the sites stay one model, as the job says.
+        plan: How the model is cut, as the job says; its ``data`` are the copies at all sites.
         sizes: Ranks of each site, in the order of the sites; empty if all have as many.
     """
 
@@ -58,6 +59,7 @@ class Place:
     report_file: str = ""
     run_dir: str = ""
     sync: SiteSync = field(default_factory=SiteSync)
+    plan: ParallelPlan = field(default_factory=ParallelPlan)
     sizes: tuple[int, ...] = ()
 
     @property
@@ -166,6 +168,7 @@ def _contracted(rank: Rank) -> Place:
         report_file=rank.report_file,
         run_dir=rank.run_dir,
         sync=rank.sync,
+        plan=rank.plan,
         sizes=tuple(count for _, count in rank.site_ranks),
     )
 

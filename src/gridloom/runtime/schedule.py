@@ -3,9 +3,8 @@
 import math
 
 from gridloom.base.errors import InputError, Problem
+from gridloom.model.plan_check import PRECISIONS
 from gridloom.model.recipe import BYTE_VOCABULARY, GptRecipe, Training
-
-PRECISIONS = ("fp32", "bf16", "fp16")
 
 
 def learning_rate(training: Training, step: int) -> float:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from gridloom.base.errors import InputError, Problem
 from gridloom.model.parallel import ParallelPlan
+from gridloom.model.plan_check import share_problems
 from gridloom.runtime.corpus import share_of
 
 
@@ -42,18 +43,7 @@ class Shares:
                 )
                 remedy = "give every site a whole number of copies"
                 problems.append(Problem(text, remedy, field="parallel"))
-        total = sum(self._copies)
-        if not problems and global_batch < total:
-            text = (
-                f"is {global_batch}, fewer sequences than there are copies of the model ({total})"
-            )
-            problems.append(Problem(text, field="global_batch"))
-        elif not problems and global_batch % total and (plan.zero or plan.pipeline > 1):
-            text = (
-                f"is {global_batch}, and {total} copies of the model must have equal shares of it"
-            )
-            remedy = f"choose a multiple of {total}"
-            problems.append(Problem(text, remedy, field="global_batch"))
+        problems = problems or share_problems(plan, sum(self._copies), global_batch)
         if problems:
             raise InputError(problems)
 

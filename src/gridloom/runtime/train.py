@@ -13,7 +13,7 @@ import torch.distributed as dist
 
 from gridloom.base.codec import encode
 from gridloom.base.errors import InputError
-from gridloom.model.parallel import SiteSync
+from gridloom.model.parallel import ParallelPlan, SiteSync
 from gridloom.model.recipe import GptRecipe
 from gridloom.runtime import riders
 from gridloom.runtime.conclude import Ended, conclude
@@ -69,6 +69,8 @@ class Trainer:
         check_shape(recipe.shape)
         if recipe.sync == SiteSync():  # the planner may have chosen, once the sites were known
             recipe = msgspec.structs.replace(recipe, sync=run.place.sync)
+        if recipe.plan == ParallelPlan():  # it goes with the devices that the attempt has got
+            recipe = msgspec.structs.replace(recipe, plan=run.place.plan)
         self._run, self._recipe, self._attempt = run, recipe, attempt
         training, place = recipe.training, run.place
         self._corpus = load_corpus(recipe.data)

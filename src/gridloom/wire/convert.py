@@ -9,7 +9,7 @@ from gridloom.model.inventory import Inventory, Link, Site
 from gridloom.model.parallel import SiteSync
 from gridloom.model.policy import Policy, combined
 from gridloom.model.quota import Cohort, Queue
-from gridloom.model.recipe import CheckpointPolicy, GptRecipe, GptShape, TextData, Training
+from gridloom.model.recipe import CheckpointPolicy, GptRecipe, TextData, Training
 from gridloom.model.spec import (
     Budget,
     Dependency,
@@ -26,8 +26,10 @@ from gridloom.wire.documents_check import Document
 from gridloom.wire.documents_names import node_domains
 from gridloom.wire.grid_document import GridDocument, SiteDocument
 from gridloom.wire.grid_nodes import GIB, site_levels, site_nodes
-from gridloom.wire.job_document import JobDocument, ModelDocument, steps_of
+from gridloom.wire.job_document import JobDocument, steps_of
 from gridloom.wire.launch import RECIPE_ARGV
+from gridloom.wire.model_document import to_shape
+from gridloom.wire.parallel_document import is_open, to_plan
 from gridloom.wire.policy_document import POLICY_NAMES, PolicyDocument
 from gridloom.wire.queue_document import CohortDocument, QueueDocument
 from gridloom.wire.sync_document import to_sync
@@ -75,7 +77,7 @@ def to_bookings(grid: GridDocument) -> tuple[Booking, ...]:
 
 def to_request(job: JobDocument) -> ShapeRequest:
     """Return what ``job`` says about its shape, for the planner."""
-    wanted, parallel = job.resources, job.parallel
+    wanted = job.resources
     return ShapeRequest(
         accelerator=wanted.accelerators.kind,
         count_min=wanted.accelerators.least,
@@ -83,12 +85,10 @@ def to_request(job: JobDocument) -> ShapeRequest:
         sites=wanted.sites,
         min_sites=wanted.min_sites,
         max_sites=_max_sites(job),
-        tensor=parallel.tensor,
-        pipeline=parallel.pipeline,
-        context=parallel.context,
-        data=parallel.data,
+        cut="auto" if job.recipe and is_open(job.parallel) else to_plan(job.parallel),
+        data=job.parallel.data,
         sync=to_sync(job.sync),
-        shape=_shape(job.model) if job.model else None,
+        shape=to_shape(job.model) if job.model else None,
         training=_training(job) if job.recipe else None,
     )
 
@@ -181,7 +181,7 @@ def _recipe(job: JobDocument, checkpoint_directory: str) -> GptRecipe:
     assert job.model is not None
     sync = to_sync(job.sync)
     return GptRecipe(
-        shape=_shape(job.model),
+        shape=to_shape(job.model),
         data=TextData(text=job.data.text, held_out=job.data.held_out),
         training=_training(job),
         checkpoint=CheckpointPolicy(
@@ -190,18 +190,6 @@ def _recipe(job: JobDocument, checkpoint_directory: str) -> GptRecipe:
             keep=job.checkpoint.keep,
         ),
         sync=SiteSync() if sync == "auto" else sync,
-    )
-
-
-def _shape(model: ModelDocument) -> GptShape:
-    return GptShape(
-        layers=model.layers,
-        hidden=model.hidden,
-        heads=model.heads,
-        kv_heads=model.kv_heads or model.heads,
-        ffn=model.ffn or 3 * model.hidden,
-        tied_embeddings=model.tied_embeddings,
-        rope_base=model.rope_base,
     )
 
 

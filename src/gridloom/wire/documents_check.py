@@ -58,6 +58,7 @@ class Document(BaseModel):
 
 
 D = TypeVar("D", bound=Document)
+S = TypeVar("S", bound=Document)
 
 
 @dataclass(frozen=True)
@@ -90,6 +91,17 @@ class Reading(Generic[D]):
         try:
             return kind.parse(raw)
         except ValueError:
+            return None
+
+    def section(self, model: type[S], *path: str | int) -> S | None:
+        """Return the mapping at ``path`` as a whole; None when something in it is wrong.
+
+        What is left out, or said in a word, is as its defaults.
+        """
+        raw = self.raw(*path)
+        try:
+            return model.model_validate(raw if isinstance(raw, dict) else {})
+        except ValidationError:
             return None
 
     def keys(self, *path: str | int) -> tuple[str, ...]:

@@ -2,14 +2,17 @@
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, ConfigDict, Field
+from pydantic import ConfigDict, Field
 
+from gridloom.model.plan_check import PRECISIONS
 from gridloom.model.recipe import PYTHON_STDLIB
 from gridloom.wire.documents_check import Document
 from gridloom.wire.documents_devices import DURATION, DURATION_ABOVE_0
 from gridloom.wire.documents_names import QUEUE_NAME, SITE_NAME
 from gridloom.wire.documents_times import Deadline, DeadlineValue
 from gridloom.wire.documents_values import Choice, Flag, Quantity, Text, Texts, Whole, found, wrong
+from gridloom.wire.model_document import ModelDocument
+from gridloom.wire.parallel_document import ParallelDocument, ParallelSection
 from gridloom.wire.resources_document import ResourcesDocument
 from gridloom.wire.schedule_document import (
     After,
@@ -51,39 +54,9 @@ def _words(text: str) -> list[str]:
     return "".join(c if c.isascii() and c.isalnum() else " " for c in text.lower()).split()
 
 
-def _auto_is_empty(value: object) -> object:
-    return {} if value == "auto" else value
-
-
 def steps_of(steps: int | None, tokens: int | None, tokens_a_step: int) -> int:
     """Return the number of training steps; tokens are rounded up to whole steps."""
     return steps or -(-(tokens or 0) // tokens_a_step)
-
-
-class ModelDocument(Document):
-    """Shape of the recipe's transformer."""
-
-    layers: Annotated[int, Whole(1, 10_000), Field(description="Transformer blocks.")]
-    hidden: Annotated[
-        int, Whole(2, 10**6), Field(description="Width of the residual stream; heads divide it.")
-    ]
-    heads: Annotated[int, Whole(1, 10**5), Field(description="Attention (query) heads.")]
-    kv_heads: Annotated[
-        int | None,
-        Whole(1, 10**5),
-        Field(description="Key and value heads, a divisor of heads. Default: heads."),
-    ] = None
-    ffn: Annotated[
-        int | None,
-        Whole(1, 10**7),
-        Field(description="Width of the gated feed-forward layer. Default: 3 x hidden."),
-    ] = None
-    tied_embeddings: Annotated[
-        bool, Flag(), Field(description="The output layer shares the embedding's weights.")
-    ] = True
-    rope_base: Annotated[float, _POSITIVE, Field(description="Base of the rotary frequencies.")] = (
-        10_000.0
-    )
 
 
 class DataDocument(Document):
@@ -137,19 +110,6 @@ class OptimizerDocument(Document):
         _NOT_NEGATIVE,
         Field(description="Global norm to which gradients are clipped; 0: no clipping."),
     ] = 1.0
-
-
-class ParallelDocument(Document):
-    """How the model is cut; the product of the degrees is the number of devices."""
-
-    tensor: Annotated[int, Whole(1, 10**4), Field(description="Ranks that share a matrix.")] = 1
-    pipeline: Annotated[int, Whole(1, 10**4), Field(description="Stages of layers.")] = 1
-    context: Annotated[int, Whole(1, 10**4), Field(description="Ranks that share a sequence.")] = 1
-    data: Annotated[
-        int,
-        Whole(1, 10**6, auto=0),
-        Field(description="Copies of the model; `auto`: as many as the devices make."),
-    ] = 0
 
 
 class CheckpointDocument(Document):
@@ -244,17 +204,22 @@ class JobDocument(Document):
         int | None, Whole(1, 10**9), Field(description="Sequences a training step, over all ranks.")
     ] = None
     sequence_length: Annotated[
-        int | None, Whole(1, 10**8), Field(description="Tokens a sequence.")
+        int | None, Whole(2, 10**8), Field(description="Tokens a sequence.")
     ] = None
     micro_batch: Annotated[
         int,
         Whole(1, 10**9, auto=0),
-        Field(description="Sequences a rank takes at once; `auto`: all its share."),
+        Field(
+            description="Sequences a rank takes at once; `auto`: all its share, in a pipeline one."
+        ),
     ] = 0
     precision: Annotated[
         str,
-        Choice(("fp32", "bf16")),
-        Field(description="`bf16`: fp32 weights and gradients, bf16 matrix products."),
+        Choice(PRECISIONS),
+        Field(
+            description="`bf16`: fp32 weights and gradients, bf16 matrix products; `fp16`: the"
+            " same with fp16, and a scale of the loss."
+        ),
     ] = "fp32"
     optimizer: OptimizerDocument = Field(
         OptimizerDocument(), description="How the recipe's weights are updated."
@@ -268,11 +233,10 @@ class JobDocument(Document):
         description="How near together ranks sit: `island`, `leaf`, or `{level: leaf, required:"
         " false}`.",
     )
-    parallel: Annotated[
-        ParallelDocument,
-        BeforeValidator(_auto_is_empty, json_schema_input_type=ParallelDocument | Literal["auto"]),
-        Field(description="How the model is cut; `auto`: copies of it, one a device."),
-    ] = ParallelDocument()
+    parallel: ParallelSection = Field(
+        ParallelDocument(),
+        description="How the model is cut; `auto`: copies of it, one a device, where one fits.",
+    )
     sync: SyncSection = Field(
         SyncDocument(),
         description="How copies at different sites stay one model; `every_step`, `outer`, `auto`,"

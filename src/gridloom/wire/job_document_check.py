@@ -5,10 +5,13 @@ from collections.abc import Callable, Iterator
 
 from gridloom.base.errors import Problem
 from gridloom.model.inventory import Inventory
+from gridloom.model.plan_check import shape_problems
 from gridloom.wire.command import parse_command
 from gridloom.wire.documents_check import Finding, Reading
 from gridloom.wire.documents_values import did_you_mean
 from gridloom.wire.job_document import JobDocument, steps_of
+from gridloom.wire.model_document import ModelDocument, to_shape
+from gridloom.wire.parallel_document_check import check_parallel
 from gridloom.wire.schedule_document_check import check_schedule, check_schedule_against_grid
 from gridloom.wire.sync_document_check import check_sync
 
@@ -116,6 +119,11 @@ def _model(job: Job) -> Iterator[Finding]:
     elif hidden // heads % 2:
         message = f"the head size {hidden} / {heads} = {hidden // heads} is odd"
         yield ("model", "heads"), message, "rotary positions need an even head size"
+    model = job.section(ModelDocument, "model")
+    for problem in shape_problems(to_shape(model)) if model is not None else ():
+        path = tuple(problem.field.split("."))
+        if path[:2] == ("model", "experts"):
+            yield path, problem.message, problem.remedy
 
 
 def _training(job: Job) -> Iterator[Finding]:
@@ -157,38 +165,6 @@ def _resources(job: Job) -> Iterator[Finding]:
         yield here, message, "ask for more accelerators or fewer sites"
 
 
-def _parallel(job: Job) -> Iterator[Finding]:
-    degrees = {axis: job.value("parallel", axis) or 1 for axis in ("tensor", "pipeline", "context")}
-    if job.given("recipe"):
-        for axis, degree in degrees.items():
-            if degree > 1:
-                message = f"the recipe cannot cut the model {degree} ways along `{axis}` yet"
-                yield ("parallel", axis), message, "write 1: it trains whole copies of the model"
-        return
-    devices = job.value("resources", "accelerators")
-    replica = degrees["tensor"] * degrees["pipeline"] * degrees["context"]
-    if devices is None or not devices.most:
-        return
-    if devices.most - devices.most % replica < devices.least:
-        message = f"a copy of the model takes {replica} devices (tensor x pipeline x context)"
-        yield ("parallel",), message, f"ask for a multiple of {replica} accelerators"
-
-
-def _copies(job: Job) -> Iterator[Finding]:
-    devices, batch = job.value("resources", "accelerators"), job.value("global_batch")
-    if devices is None:
-        return
-    world = job.value("parallel", "data") or 0
-    for axis in ("tensor", "pipeline", "context"):
-        world *= job.value("parallel", axis) or 1
-    if world and (world < devices.least or 0 < devices.most < world):
-        message = f"the degrees make {world} devices, which `accelerators` does not allow"
-        yield ("parallel", "data"), message, f"ask for `{devices.kind}:{world}`, or write `auto`"
-    if job.given("recipe") and batch and batch < devices.least:
-        message = f"{batch} sequences cannot be shared among {devices.least} devices"
-        yield ("global_batch",), message, f"write at least {devices.least}"
-
-
 def _environment(job: Job) -> Iterator[Finding]:
     for name in job.keys("env"):
         if not _ENV_NAME.fullmatch(name):
@@ -207,6 +183,6 @@ def _retry(job: Job) -> Iterator[Finding]:
 
 
 _CHECKS: tuple[Callable[[Job], Iterator[Finding]], ...] = (
-    _kind_of_work, _command, _recipe_is_whole, _model, _training, _resources, _parallel, _copies,
+    _kind_of_work, _command, _recipe_is_whole, _model, _training, _resources, check_parallel,
     _environment, _retry, check_schedule, check_sync,
 )  # fmt: skip

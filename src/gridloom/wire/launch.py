@@ -13,7 +13,7 @@ import msgspec
 
 from gridloom.base.codec import decode, encode
 from gridloom.base.errors import InputError
-from gridloom.model.parallel import SiteSync
+from gridloom.model.parallel import ParallelPlan, SiteSync
 
 RECIPE_ARGV = ("python", "-m", "gridloom.runtime.entry")
 """What each rank executes when gridloom's own training program runs."""
@@ -24,6 +24,10 @@ ARRAY_INDEX_VARIABLE = "GRIDLOOM_ARRAY_INDEX"
 SYNC_VARIABLE = "GRIDLOOM_SYNC"
 """How the sites stay one model: the fields of ``SiteSync`` as JSON, but for those at their usual
 values. A program that is none of gridloom's may read it, or leave it."""
+
+PLAN_VARIABLE = "GRIDLOOM_PLAN"
+"""How the model is cut: the fields of ``ParallelPlan`` but ``site_sync`` as JSON, but for those at
+their usual values. Its ``data`` are the copies at all sites."""
 
 PORTS_A_SITE = 2
 """Ports from the master port on that an attempt at several sites may listen on, for each of them:
@@ -69,6 +73,7 @@ class Rank(msgspec.Struct, frozen=True, kw_only=True):
         report_file: Where this rank appends its report lines.
         grace_s: Seconds between the request to stop (SIGTERM) and SIGKILL.
         sync: How the sites stay one model.
+        plan: How the model is cut; its ``data`` are the copies at all sites.
     """
 
     job_id: str
@@ -91,6 +96,7 @@ class Rank(msgspec.Struct, frozen=True, kw_only=True):
     grace_s: float
     node_ranks: tuple[int, ...] = ()
     sync: SiteSync = SiteSync()
+    plan: ParallelPlan = ParallelPlan()
 
     _INTEGERS: ClassVar[dict[str, str]] = {
         "GRIDLOOM_ATTEMPT": "attempt",
@@ -128,6 +134,7 @@ class Rank(msgspec.Struct, frozen=True, kw_only=True):
             "GRIDLOOM_REPORT_FILE": self.report_file,
             "GRIDLOOM_GRACE_S": repr(self.grace_s).removesuffix(".0"),
             SYNC_VARIABLE: encode(self.sync).decode(),
+            PLAN_VARIABLE: encode(self.plan).decode(),
         }
 
     @classmethod
@@ -148,6 +155,7 @@ class Rank(msgspec.Struct, frozen=True, kw_only=True):
                 report_file=environment["GRIDLOOM_REPORT_FILE"],
                 grace_s=float(environment["GRIDLOOM_GRACE_S"]),
                 sync=decode(environment[SYNC_VARIABLE], SiteSync),
+                plan=decode(environment[PLAN_VARIABLE], ParallelPlan),
             )
         except KeyError as missing:
             raise InputError(

@@ -3,9 +3,10 @@
 from collections.abc import Iterator
 from typing import Any
 
-from gridloom.model.parallel import CODEC_BITS, WHOLE_GRADIENT_CODECS
+from gridloom.model.parallel import CODEC_BITS, MASKED_SITES_MIN, WHOLE_GRADIENT_CODECS
 from gridloom.wire.documents_check import Finding, Reading
 from gridloom.wire.job_document import JobDocument
+from gridloom.wire.parallel_document_check import sites_of
 from gridloom.wire.sync_document import SyncDocument, usual_codec
 
 Job = Reading[JobDocument]
@@ -104,12 +105,22 @@ def _codec(job: Job, kind: str) -> Iterator[Finding]:
         if codec not in only and _given(job, name):
             message = f"is for `{'` and `'.join(only)}`, and the codec is `{codec}`"
             yield ("sync", name), message, "leave it out"
+    beta1 = job.value("optimizer", "beta1") if codec == "deep" and job.given("recipe") else 0
+    momentum = _value(job, "momentum")
+    if beta1 and (momentum is None or momentum):
+        message = f"`deep` gathers the momentum, and AdamW would once more by its beta1, {beta1:g}"
+        yield ("sync", "codec"), message, "write `momentum: 0`, or `beta1: 0` of the `optimizer`"
     if codec in WHOLE_GRADIENT_CODECS and kind == "outer":
         message = f"`{codec}` works on whole gradients, not on what `outer` exchanges"
         yield ("sync", "codec"), message, "write `blocks`"
 
 
 def _privacy(job: Job) -> Iterator[Finding]:
+    fewest, most = sites_of(job)
+    if job.value("sync", "privacy", "masked") and fewest < MASKED_SITES_MIN and most > 1:
+        message = "a sum over 2 sites tells each of them the other's update"
+        remedy = f"write `min_sites: {MASKED_SITES_MIN}`, or add noise instead"
+        yield ("sync", "privacy", "masked"), message, remedy
     noise = job.value("sync", "privacy", "noise_multiplier")
     if noise and not job.value("sync", "privacy", "clip_norm"):
         message = "noise hides only what has a largest norm"

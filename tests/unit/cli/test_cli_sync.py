@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from dataclasses import replace
 from io import StringIO
+from itertools import combinations
 from pathlib import Path
 from typing import Any
 
@@ -14,11 +15,19 @@ from tests.unit.cli.conftest import Answer
 from gridloom.base.system import SystemIds
 from gridloom.cli import settings
 from gridloom.cli.prepare import Prepared, prepare
+from gridloom.cli.stages_words import (
+    program_words,
+    stages_line,
+    weighed_words,
+    winner_lines,
+)
 from gridloom.cli.sync import sync_rows
-from gridloom.cli.sync_words import choice_table, choice_words, links_table, method_words
+from gridloom.cli.sync_tables import choice_lines, choice_table, links_table
+from gridloom.cli.sync_words import choice_words, method_words
 from gridloom.model.parallel import SiteSync
 from gridloom.model.spec import JobSpec
-from gridloom.planner.site_sync import by_link, choose
+from gridloom.planner.site_stages import SiteStages, StageHop, weigh, weighed_by_link
+from gridloom.planner.site_sync import choose
 from gridloom.planner.sync_forecast import SyncLink, SyncSituation
 
 Call = Callable[..., Answer]
@@ -30,6 +39,18 @@ SITUATION = SyncSituation(
     step_s=0.5,
     step_tokens=512,
     links=(SyncLink(bytes_per_s=12.5e6, rtt_s=0.04),),
+)
+STAGES = SiteStages(
+    sites=("north", "south"),
+    layers=(14, 10),
+    fill_s=(0.06, 0.05),
+    slot_s=(0.06, 0.05),
+    micro_batches=8,
+    numbers=24_576.0,
+    hops=(StageHop(link=SITUATION.links[0]),),
+    least_depths=(2, 1),
+    depths=(3.0, 8.0),
+    step_tokens=512,
 )
 JOB = """\
 name: j
@@ -121,11 +142,21 @@ def test_methods_side_by_side_and_which_is_for_which_link() -> None:
     links = [SyncLink(bytes_per_s=rate, rtt_s=0.04) for rate in (1.25e6, 12.5e6, 1.25e9)]
     links.append(SyncLink(bytes_per_s=125e6, rtt_s=0.15, loss=0.001))
     slow = choose(replace(SITUATION, links=tuple(links[:1])))
+    weighed = weigh(SITUATION, STAGES)
+    alone = weigh(None, replace(STAGES, is_runnable=False))
+    assert weighed.stages is not None
+    assert alone.stages is not None
     text = written(
         choice_words(choice),
-        choice_table(choice, choice.best),
-        links_table(by_link(SITUATION, links)),
+        choice_table([*choice_lines(choice, choice.best), stages_line(weighed.stages)]),
+        weighed_words(weighed),
+        program_words(weighed.stages),
+        links_table(winner_lines(weighed_by_link(SITUATION, STAGES, links))),
         choice_words(slow),
+        choice_table([stages_line(alone.stages, is_taken=True)]),
+        weighed_words(alone),
+        program_words(alone.stages),
+        weighed_words(weigh(SITUATION, None)),
     )
     assert text == (GOLDEN / "sync_tables.txt").read_text(encoding="utf-8")
 
@@ -149,7 +180,7 @@ def test_a_method_in_words(how: SiteSync, words: str) -> None:
     assert method_words(how) == words
 
 
-PLAN = ("plan", "-m", "gpt2", "--global-batch", "4", "--seq", "512", "--tokens", "10B")
+PLAN = ("plan", "-m", "gpt2", "--global-batch", "64", "--seq", "512", "--tokens", "10B")
 
 
 def test_a_plan_over_sites_says_how_they_stay_one_model(call: Call, tmp_path: Path) -> None:
@@ -172,11 +203,54 @@ def test_a_plan_over_sites_says_how_they_stay_one_model(call: Call, tmp_path: Pa
             "accumulated",
             "outer",
         }
-    assert all(plan["sync"] is None for plan in told["plans"] if plan["way"] != "replicas")
+        taken = sync["taken"]
+        assert plan["more_tokens"] == pytest.approx(
+            taken["tokens_ratio"] / taken["ratio_at_equal_loss"]
+        )
+        assert sync["stages"]["in_the_recipe"] is False
+        assert sum(sync["stages"]["layers"]) == 12
+    assert all(plan["sync"] is None for plan in told["plans"] if plan["way"] == "one_pool")
+    times = [plan["training"]["time_s"] * plan["more_tokens"] for plan in told["plans"]]
+    assert times == sorted(times)
     answer = call(*words, "--explain", "--sync", "auto")
     assert answer.code == 0
     assert "between sites" in answer.out
-    assert "which method for which link" in answer.out
+    assert "which way for which link" in answer.out
+    assert "stages: " in answer.out
+
+
+def large(path: Path, sites: dict[str, str], links: str) -> tuple[str, ...]:
+    """Return a question about a model that one site's device cannot hold."""
+    named = "".join(f"  {name}: {{accelerators: '{kind}'}}\n" for name, kind in sites.items())
+    path.write_text(f"sites:\n{named}links: [{links}]\n")
+    model = ("-m", "llama3-8b", "--global-batch", "32", "--seq", "2048", "--tokens", "20B")
+    return ("plan", *model, "-g", str(path), "--optimizer", "adamw_8bit")
+
+
+def link(one: str, other: str, rate: str) -> str:
+    return f"{{between: [{one}, {other}], bandwidth: {rate}, latency: 5ms}}"
+
+
+@pytest.mark.parametrize("count", [2, 3])
+def test_a_model_that_fits_no_site_is_cut_over_them(call: Call, tmp_path: Path, count: int) -> None:
+    names = ("north", "south", "west")[:count]
+    links = ", ".join(link(*pair, "10Gbit/s") for pair in combinations(names, 2))
+    words = large(tmp_path / "grid.yaml", dict.fromkeys(names, "a100:1"), links)
+    told = call(*words, "--json", "--top", "50").json()
+    assert {plan["way"] for plan in told["plans"]} == {"stages"}
+    for plan in told["plans"]:
+        sync = plan["sync"]
+        assert (sync["soonest"], sync["taken"]) == ("stages", sync["stages"])
+        assert "best" not in sync
+        assert sync["stages"]["in_the_runtime"]
+        assert [part["site"] for part in plan["parts"]] == sync["stages"]["sites"]
+        assert [part["layers"] for part in plan["parts"]] == sync["stages"]["layers"]
+        assert sync["stages"]["step_s"] == pytest.approx(plan["step_s"])
+    assert max(len(plan["parts"]) for plan in told["plans"]) == count
+    answer = call(*words, "--explain")
+    assert "fits at none of them alone: stages of one pipeline" in answer.out
+    assert "copies of the model do not fit at each of these sites" in answer.out
+    assert "gl.pipeline(layers, loss, gl.StageOptions(micro_batches=" in answer.out
 
 
 def _site_sync(part: dict[str, Any]) -> SiteSync:

@@ -6,7 +6,7 @@ from msgspec.structs import replace
 from tests.unit.control.nouns import spec, start
 
 from gridloom.control.orders import log_path, task_orders, task_refs
-from gridloom.model.parallel import SiteSync
+from gridloom.model.parallel import ParallelPlan, SiteSync
 
 RUN = PurePath("/runs/job-1")
 
@@ -33,14 +33,15 @@ def test_every_rank_knows_where_rank_0_listens_and_where_the_nodes_are() -> None
             assert one.rank.node_ranks == tuple(len(order.ranks) for order in orders)
 
 
-def test_every_rank_is_told_how_the_sites_stay_one_model() -> None:
+def test_every_rank_is_told_how_the_model_is_cut_and_how_the_sites_stay_one() -> None:
     how = SiteSync(kind="outer", every=8)
-    begun = start()
-    plan = replace(begun.placement.option.plan, site_sync=how)
+    begun, cut = start(), ParallelPlan(tensor=3, data=2, zero=1)
+    plan = replace(cut, site_sync=how)
     option = replace(begun.placement.option, plan=plan)
     begun = replace(begun, placement=replace(begun.placement, option=option))
     orders = task_orders(begun, spec(), RUN, master_port=4001, lease_s=6.0, lapse_grace_s=2.4)
-    assert {one.rank.sync for order in orders for one in order.ranks} == {how}
+    ranks = [one.rank for order in orders for one in order.ranks]
+    assert {(rank.sync, rank.plan) for rank in ranks} == {(how, cut)}
 
 
 def test_devices_are_those_that_were_placed_and_every_rank_of_a_task_sees_them_all() -> None:

@@ -17,6 +17,7 @@ from gridloom.control.report import attempt_line, report_html, summary_rows
 from gridloom.control.summary import newest_by_step, summary
 from gridloom.control.svg import line_chart, stacked_chart
 from gridloom.model.life import JobState
+from gridloom.model.parallel import ParallelPlan, SiteSync
 from gridloom.model.reason import Why
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "report.html"
@@ -278,3 +279,20 @@ def test_the_ranks_of_a_site_are_counted_in_words() -> None:
     sites = {"a": {"ranks": [0], "nodes": {"n": [0]}}, "b": {"ranks": [1, 2], "nodes": {"m": [0]}}}
     rows = dict(summary_rows({**finished(), "sites": sites}))
     assert (rows["site a"], rows["site b"]) == ("rank 0 on n", "ranks 1-2 on m")
+
+
+def test_of_a_model_that_is_cut_the_bytes_between_sites_are_foreseen_alone() -> None:
+    one = job(JobState.RUNNING, recipe=True)
+
+    def predicted(plan: ParallelPlan) -> dict[str, int | None]:
+        option = structs.replace(spec().options[0], plan=plan)
+        placed = structs.replace(one.attempts[0].placement, option=option)
+        cut = structs.replace(one, attempts=(structs.replace(one.attempts[0], placement=placed),))
+        told = summary(cut, metrics(2), {}, GRID)["bytes"]
+        return {where: told[where]["predicted"] for where in ("within_sites", "between_sites")}
+
+    whole = predicted(ParallelPlan(data=6))
+    assert whole["within_sites"]
+    cut = predicted(ParallelPlan(tensor=3, data=2))
+    assert cut == {"within_sites": None, "between_sites": whole["between_sites"]}
+    assert set(predicted(ParallelPlan(data=6, site_sync=SiteSync(kind="outer"))).values()) == {None}

@@ -15,7 +15,7 @@ from gridloom.model.life import (
 )
 from gridloom.model.parallel import ParallelPlan
 from gridloom.model.reason import INFRASTRUCTURE, Why
-from gridloom.model.spec import JobSpec, Option, Program, ShapeRequest
+from gridloom.model.spec import GroupNeed, JobSpec, Option, Program
 
 
 def placed(site: str, node: str, *devices: int) -> TaskPlacement:
@@ -43,10 +43,23 @@ def test_the_degrees_of_a_plan_multiply() -> None:
     plan = ParallelPlan(tensor=2, pipeline=3, context=5, data=7)
     assert plan.replica_ranks == 30
     assert plan.world_size == 210
-    request = ShapeRequest(
-        accelerator="cpu", count_min=1, count_max=0, tensor=2, pipeline=3, context=5
+
+
+def test_a_shape_with_other_copies_keeps_the_shares_of_its_groups() -> None:
+    needs = [
+        GroupNeed(ranks=ranks, level=level)
+        for ranks, level in ((2, "island"), (8, "rack"), (12, "leaf"), (16, "site"))
+    ]
+    option = Option(
+        accelerator="cpu", plan=ParallelPlan(tensor=2, pipeline=2, data=8), groups=tuple(needs)
     )
-    assert request.replica_ranks == 30
+    half, all_but_one = option.with_copies(4), option.with_copies(7)
+    assert (half.devices, all_but_one.devices) == (16, 28)
+    assert [(need.ranks, need.level) for need in half.groups] == [
+        (2, "island"), (4, "rack"), (8, "site")
+    ]  # fmt: skip
+    assert [need.ranks for need in all_but_one.groups] == [2]
+    assert option.with_copies(8) == option
 
 
 def test_a_placement_counts_ranks_by_site_in_rank_order() -> None:

@@ -15,11 +15,12 @@ from gridloom.planner.cases import Cases, Column
 from gridloom.planner.costs import CostModel
 from gridloom.planner.hardware import AcceleratorType
 from gridloom.planner.models.parameters import count_parameters
-from gridloom.planner.pools import Pool, PoolLink, PoolPlan, PoolSpace, ring_s
+from gridloom.planner.pools import Pool, PoolLink, PoolPlan, PoolSpace, objective, ring_s
 from gridloom.planner.pools_replicas import pieces_of, shared_out
-from gridloom.planner.pools_search import search_pools
+from gridloom.planner.pools_search import devices_of, search_pools
 from gridloom.planner.search import Goal, search
 from gridloom.planner.search_space import SearchSpace
+from gridloom.planner.site_stages import stages_forecast
 from gridloom.planner.site_sync import choose
 from gridloom.planner.sync_pools import pools_situation
 
@@ -250,24 +251,31 @@ def brute_one(
     micro: int,
 ) -> float:
     sent = 2.0 * data * micro * SPACE.sequence * MODEL.hidden / LINKS[0].bytes_per_s
-    fill, slowest, behind = 0.0, sent, sum(stages for _, stages, _ in cuts)
+    turns = SPACE.global_batch // data // micro
+    fills, slots, depths, behind = [], [], [], sum(stages for _, stages, _ in cuts)
     for place, (pool, (tensor, stages, full), held) in enumerate(
         zip(pools, cuts, layers, strict=True)
     ):
         if held < stages:
             return float("inf")
         longest = -(-held // stages)
-        memory = longest * (60.0 / tensor + (12.0 - 9.0 * full) * micro * behind / tensor)
-        if memory > pool.accelerator.memory_bytes:
+        rest = longest * 60.0 / tensor
+        each = longest * (12.0 - 9.0 * full) * micro / tensor
+        depths.append(int((pool.accelerator.memory_bytes - rest) / each + 1e-9))
+        if depths[-1] < behind:
             return float("inf")
         behind -= stages
         work = micro * (1.0 + 0.3 * full) * (1 + 0.05 * tensor) / tensor
         head = 1e-3 * (MODEL.vocabulary if place else 1)
         speed = 1e12 / pool.accelerator.flops_16
-        fill += (held * work + stages * head) * speed
-        slowest = max(slowest, (longest * work + head) * speed)
-    turns = SPACE.global_batch / data / micro
-    return fill + (turns - 1) * slowest + 0.5 + 2 * (sent + 0.001)
+        fills.append((held * work + stages * head) * speed)
+        slots.append((longest * work + head) * speed)
+    round_s, period_s = sum(fills) + 2 * (sent + 0.001), max(*slots, sent)
+    begun = [0.0]  # each micro-batch when the one before has made room, and an earlier one is back
+    for number in range(1, turns):
+        back = begun[number - depths[0]] + round_s if number >= depths[0] else 0.0
+        begun.append(max(begun[-1] + period_s, back))
+    return begun[-1] + round_s + 0.5
 
 
 def best_stages(plans: tuple[PoolPlan, ...], names: list[str], devices: list[int]) -> PoolPlan:
@@ -306,6 +314,84 @@ def test_stages_are_those_of_brute_force(order: tuple[str, str], west: int, tigh
         assert sum(cut) == part.layers
         assert part.plan.world_size == part.devices
         assert part.memory_bytes <= named[part.pool].accelerator.memory_bytes
+
+
+def test_stages_in_whole_copies_are_preferred_where_they_fit() -> None:
+    equal = replace(POOLS[1], count=8, counts=(8,))
+    pools = (replace(POOLS[0], counts=(8,)), equal)
+    wide = tuple(
+        replace(pool, accelerator=structs.replace(pool.accelerator, memory_bytes=memory_bytes))
+        for pool, memory_bytes in zip(pools, (900.0, 600.0), strict=True)
+    )
+    small = tuple(
+        replace(pool, accelerator=structs.replace(pool.accelerator, memory_bytes=300.0))
+        for pool in pools
+    )
+    for named, is_runnable in ((wide, True), (small, False)):
+        goal = Goal(top=1000)
+        found = search_pools(asked(pools=named, ways=("stages",), goal=goal, runnable_first=True))
+        assert found.plans
+        for plan in found.plans:
+            assert plan.stages is not None
+            assert plan.stages.is_runnable == is_runnable
+            degrees = {(part.plan.tensor, part.plan.pipeline) for part in plan.parts}
+            assert (degrees == {(1, 1)}) == is_runnable
+        free = search_pools(asked(pools=named, ways=("stages",), goal=goal)).plans
+        assert objective(free[0], goal) <= objective(found.plans[0], goal)
+
+
+def test_a_model_too_large_for_any_site_is_cut_over_several() -> None:
+    pools = tuple(
+        replace(
+            pool,
+            counts=(4,),
+            count=4,
+            accelerator=structs.replace(pool.accelerator, memory_bytes=120.0),
+        )
+        for pool in POOLS
+    )
+    found = search_pools(asked(pools=pools, sync="auto", goal=Goal(top=100)))
+    assert found.plans
+    assert {plan.way for plan in found.plans} == {"stages"}
+    assert {way for ways in found.by_devices.values() for way in ways} == {"stages"}
+    assert {devices_of(plan) for plan in found.plans} == set(found.by_devices)
+
+
+def test_what_a_way_costs_in_loss_counts_as_more_tokens() -> None:
+    found = search_pools(asked(sync="auto", goal=Goal(top=100)))
+    for plan in found.plans:
+        site_sync = plan.parts[0].plan.site_sync
+        assert plan.more_tokens == 1.0 or site_sync.kind == "outer" or plan.stages is not None
+        assert (plan.stages is not None) == (plan.way == "stages")
+    worth = [objective(plan, Goal()) for plan in found.plans]
+    assert worth == sorted(worth)
+    assert max(plan.more_tokens for plan in found.plans) > 1.0
+    for devices, ways in found.by_devices.items():
+        alike = [plan for plan in found.plans if devices_of(plan) == devices]
+        for way, best in ways.items():
+            assert best == next(plan for plan in alike if plan.way == way)
+
+
+def test_slow_links_take_fewer_bits_or_what_memory_lets_stages_hold() -> None:
+    far = (replace(LINKS[0], bytes_per_s=30.0, latency_s=10.0),)
+    goal = Goal(top=1000)
+    near, slow = (
+        search_pools(asked(links=links, ways=("stages",), goal=goal)).plans[0]
+        for links in (LINKS, far)
+    )
+    assert near.stages is not None
+    assert slow.stages is not None
+    assert (near.more_tokens, slow.more_tokens > 1.0) == (1.0, True)
+    assert slow.between_s > near.between_s > 0
+    assert near.stages.exact_bits == slow.stages.exact_bits == 16
+    for plan in (near, slow):
+        assert plan.stages is not None
+        found = stages_forecast(plan.stages)
+        assert plan.step_s == found.step_s
+        assert plan.more_tokens == found.loss.more_tokens
+        for part, held in zip(plan.parts, found.depths, strict=True):
+            assert part.memory_bytes <= 900.0
+            assert held >= 1
 
 
 def test_no_link_no_plan_over_both_sites() -> None:

@@ -1,8 +1,10 @@
 """Predicted training steps of the recipe: what is known, what is refused, what a link costs."""
 
+import msgspec
 import pytest
 
 from gridloom.model.inventory import Inventory, Link, Node, Site
+from gridloom.model.parallel import ParallelPlan, SiteSync
 from gridloom.model.recipe import GptShape, Training
 from gridloom.planner.constants import Constants
 from gridloom.planner.flops import flops_per_token
@@ -26,7 +28,8 @@ def constants(_: str) -> Constants:
 
 
 def step_s(ranks: int, training: Training = TRAINING, fabric: Fabric | None = None) -> float:
-    return recipe_step_s((SHAPE, training), "h100", ranks, fabric or Fabric(), constants)
+    plan = ParallelPlan(data=ranks)
+    return recipe_step_s((SHAPE, training), "h100", plan, fabric or Fabric(), constants)
 
 
 def site(name: str, nodes: int, count: int = 8, accelerator: str = "h100") -> Site:
@@ -50,10 +53,15 @@ def test_the_recipes_model_is_the_planners(tied: bool) -> None:
     assert flops_per_token(model, 128) == step_flops(shape, 1, 128)
 
 
-def test_its_plan_is_copies_of_the_model_that_share_the_batch() -> None:
-    plan = as_plan(TRAINING, 8)
+def test_its_plan_says_what_the_recipe_makes_of_a_cut() -> None:
+    plan = as_plan(TRAINING, ParallelPlan(data=8))
     assert (plan.world_size, plan.data, plan.zero, plan.micro_batch) == (8, 8, 0, 8)
     assert not plan.overlap_gradients
+    half = msgspec.structs.replace(TRAINING, precision="fp16", micro_batch=2)
+    how = SiteSync(kind="outer", every=8)
+    cut = as_plan(half, ParallelPlan(tensor=2, pipeline=2, data=2, zero=1, site_sync=how))
+    assert (cut.tensor, cut.pipeline, cut.data, cut.zero) == (2, 2, 2, 1)
+    assert (cut.micro_batch, cut.precision, cut.site_sync) == (2, "fp16", SiteSync())
 
 
 def test_a_step_is_longer_than_its_flops_at_peak_and_shorter_with_more_ranks() -> None:
@@ -70,7 +78,7 @@ def test_says_what_cannot_be_predicted(accelerator: str, precision: str, said: s
     training = Training(steps=1, global_batch=8, sequence_length=128, precision=precision)
     why = why_unpredicted(training, accelerator)
     assert (said in why) if said else not why
-    predicted = recipe_step_s((SHAPE, training), accelerator, 1, Fabric(), constants)
+    predicted = recipe_step_s((SHAPE, training), accelerator, ParallelPlan(), Fabric(), constants)
     assert bool(predicted) == (not said)
 
 

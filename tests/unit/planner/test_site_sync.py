@@ -10,7 +10,7 @@ from gridloom.planner.site_sync import (
     LOSS_BOUND,
     MEASURED_RULE,
     PUBLISHED_RULE,
-    by_link,
+    adaptive,
     candidates,
     choose,
 )
@@ -139,8 +139,18 @@ def test_on_a_slow_link_outer_steps_are_chosen_within_the_bound() -> None:
     assert best.loss.share <= LOSS_BOUND
     assert best.tokens_ratio > 0.9 > 5 * forecast(SiteSync(), SMALL).tokens_ratio
     assert best in choice.rivals
-    assert len({one.how for one in choice.rivals}) == len(choice.rivals) == 8
+    assert len({one.how for one in choice.rivals}) == len(choice.rivals) == 9
     assert (best.how.outer_learning_rate, best.how.outer_momentum) == MEASURED_RULE
+
+
+@pytest.mark.parametrize("situation", [SMALL, LARGE])
+def test_an_interval_of_0_is_shown_and_never_chosen(situation: SyncSituation) -> None:
+    rows = [replace(row, loss=0.0) for row in LOSS_ROWS]  # however little it cost
+    choice = choose(situation, rows=rows)
+    shown = next(one for one in choice.rivals if not one.how.every)
+    assert shown == forecast(adaptive(situation), situation, rows)
+    assert shown.every >= 1
+    assert choice.best.how.every == choice.best.every
 
 
 def test_nothing_but_whole_gradients_is_left_by_a_bound_of_0_where_that_is_fast() -> None:
@@ -176,10 +186,3 @@ def test_measured_rows_change_the_choice() -> None:
 def test_every_candidate_is_another_one() -> None:
     found = list(candidates(SMALL))
     assert len(set(found)) == len(found)
-
-
-def test_which_method_for_which_link() -> None:
-    links = [SyncLink(bytes_per_s=rate, rtt_s=0.04) for rate in (1.25e6, 12.5e6, 1.25e9)]
-    rows = by_link(SMALL, links)
-    assert [link for link, _ in rows] == links
-    assert [found.every for _, found in rows] == sorted((f.every for _, f in rows), reverse=True)

@@ -7,6 +7,7 @@ from gridloom.model.parallel import ParallelPlan, SiteSync
 from gridloom.model.recipe import CheckpointPolicy, GptRecipe, GptShape, TextData, Training
 from gridloom.model.spec import JobSpec, Option, Program
 from gridloom.planner.shape import parameter_count, step_flops
+from gridloom.planner.site_sync import candidates
 from gridloom.planner.sync_forecast import SyncLink
 from gridloom.planner.sync_job import CPU_FLOPS, UNKNOWN_LINK, JobSync, job_sync, with_sync
 
@@ -86,3 +87,14 @@ def test_one_method_is_in_all_shapes_and_in_the_recipe() -> None:
     assert job.recipe is not None
     assert job.recipe.sync == how
     assert with_sync(spec(recipe=None), how).recipe is None
+
+
+def test_ranks_with_parts_of_matrices_are_not_asked_for_factors_of_them() -> None:
+    sharded = tuple(
+        Option(accelerator="cpu", plan=ParallelPlan(data=count, zero=2)) for count in (4, 2)
+    )
+    whole, parts = asked(spec()).situation, asked(spec(options=sharded)).situation
+    assert (whole.is_sharded, parts.is_sharded) == (False, True)
+    assert {how.codec for how in candidates(whole)} - {how.codec for how in candidates(parts)} == {
+        "low_rank"
+    }

@@ -11,7 +11,7 @@ from gridloom.model.recipe import GptShape
 from gridloom.model.transformer import Experts
 from gridloom.planner.shape import parameter_count
 from gridloom.runtime.feed_forward import FeedForward, MixtureOfExperts, gate_groups, gated
-from gridloom.runtime.gpt import Gpt, experts_of
+from gridloom.runtime.gpt import Gpt
 
 EXPERTS = Experts(count=5, per_token=2, ffn=24, shared_ffn=20, shared_gate=True)
 SHAPE = GptShape(layers=2, hidden=16, heads=4, kv_heads=2, ffn=48, experts=EXPERTS)
@@ -99,10 +99,10 @@ def test_an_even_load_costs_least_and_sequences_count_alone() -> None:
 def test_which_layers_have_experts() -> None:
     experts = msgspec.structs.replace(EXPERTS, dense_layers=1, every=2)
     shape = msgspec.structs.replace(SHAPE, layers=6, experts=experts)
-    assert [experts_of(shape, i) is not None for i in range(6)] == [
+    assert [shape.experts_at(i) is not None for i in range(6)] == [
         False, False, True, False, True, False
     ]  # fmt: skip
-    assert experts_of(msgspec.structs.replace(SHAPE, experts=None), 0) is None
+    assert msgspec.structs.replace(SHAPE, experts=None).experts_at(0) is None
     assert sum(p.numel() for p in Gpt(shape, 1).parameters()) == parameter_count(shape)
 
 

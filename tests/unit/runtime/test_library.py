@@ -1,3 +1,4 @@
+import dataclasses
 import importlib
 import inspect
 import os
@@ -6,9 +7,15 @@ import subprocess
 import sys
 
 import pytest
+from torch import nn
 
 import gridloom.runtime as gl
+from gridloom.base.errors import InputError
+from gridloom.base.system import SystemClock
+from gridloom.model.parallel import ParallelPlan
 from gridloom.runtime.library import start
+from gridloom.runtime.place import place_in
+from gridloom.runtime.run import Run, StopWish
 
 
 def test_every_name_is_what_it_says_whatever_else_was_imported() -> None:
@@ -45,3 +52,18 @@ def test_libraries_that_read_torchruns_variables_see_the_site_alone(
     assert environment["WORLD_SIZE"] == "1"
     assert gl.init(own_world=True) is run
     assert not {"RANK", "WORLD_SIZE", "LOCAL_RANK"} & set(environment)
+
+
+def test_a_module_is_spread_as_the_job_says(monkeypatch: pytest.MonkeyPatch) -> None:
+    def under(plan: ParallelPlan) -> None:
+        place = dataclasses.replace(place_in({}), plan=plan)
+        monkeypatch.setattr(start, "_RUNS", [Run(place, SystemClock(), StopWish())])
+
+    under(ParallelPlan(data=4, zero=1))  # of which this site has one
+    found = gl.parallelize(nn.Linear(2, 2)).axes.plan
+    assert (found.data, found.zero, found.precision) == (1, 1, "fp32")
+    under(ParallelPlan(tensor=2))
+    with pytest.raises(InputError, match="a module of your own is cut along the data axis alone"):
+        gl.parallelize(nn.Linear(2, 2))
+    own = ParallelPlan(data=1, precision="bf16")
+    assert gl.parallelize(nn.Linear(2, 2), own).axes.plan == own

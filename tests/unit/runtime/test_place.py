@@ -7,7 +7,7 @@ import psutil
 import pytest
 
 from gridloom.base.errors import InputError
-from gridloom.model.parallel import SiteSync
+from gridloom.model.parallel import ParallelPlan, SiteSync
 from gridloom.runtime.place import ALONE, Place, interface_of, place_in
 from gridloom.wire.launch import Rank
 
@@ -42,6 +42,8 @@ def test_a_site_is_a_world_of_its_own() -> None:
     assert [p.address for p in places()] == ["10.0.0.1", "10.0.0.2", "10.1.0.1", "10.1.0.1"]
     assert [p.report_file for p in places()] == [f"/run/report-{n}" for n in range(4)]
     assert {(p.job_id, p.run_dir) for p in places()} == {("job-1", "/run")}
+    cut = ParallelPlan(tensor=2, data=2)
+    assert place_in(rank(plan=cut).environment()).plan == cut
 
 
 def test_torchruns_variables_are_those_of_the_site_alone() -> None:

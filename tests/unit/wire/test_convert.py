@@ -58,6 +58,7 @@ def test_a_recipe_takes_the_defaults_of_the_model() -> None:
         sites=("b", "a"),
         min_sites=2,
         max_sites=2,
+        cut="auto",
         shape=shape,
         training=training,
     )
@@ -104,7 +105,11 @@ def test_a_program_of_ones_own() -> None:
         budget=Budget(cost_max=7.0, run_s_max=3600.0),
     )
     assert to_request(job(text)) == ShapeRequest(
-        accelerator="h100", count_min=8, count_max=0, tensor=2, pipeline=3, context=4, data=5
+        accelerator="h100",
+        count_min=8,
+        count_max=0,
+        cut=ParallelPlan(tensor=2, pipeline=3, context=4),
+        data=5,
     )
 
 

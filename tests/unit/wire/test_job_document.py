@@ -134,11 +134,11 @@ BROKEN: dict[str, tuple[str, list[tuple[int, str, str, str]]]] = {
         [(2, "run", "no option `--nprocs-per-node`", "did you mean `--nproc-per-node`?")],
     ),
     "counts": (
-        RECIPE + "micro_batch: 1.5\nseed: -1\nprecision: fp16\n",
+        RECIPE + "micro_batch: 1.5\nseed: -1\nprecision: fp8\n",
         [
             (8, "micro_batch", "found `1.5`", "a whole number from 1 to 1000000000, or `auto`"),
             (9, "seed", "found `-1`", "from 0"),
-            (10, "precision", "found `fp16`", "did you mean `bf16`?"),
+            (10, "precision", "found `fp8`", "one of `fp32`, `bf16`, `fp16`"),
         ],
     ),
     "negative counts": (
@@ -194,7 +194,7 @@ BROKEN: dict[str, tuple[str, list[tuple[int, str, str, str]]]] = {
     "batches": (
         RECIPE.replace("global_batch: 32", "global_batch: 2") + "micro_batch: 8\n",
         [
-            (5, "global_batch", "2 sequences cannot be shared among 4 devices", "at least 4"),
+            (5, "global_batch", "is 2, fewer sequences than there are copies", "at least 4"),
             (8, "micro_batch", "a micro-batch of 8 is larger than the global batch of 2", "`auto`"),
         ],
     ),
@@ -262,10 +262,11 @@ BROKEN: dict[str, tuple[str, list[tuple[int, str, str, str]]]] = {
         ],
     ),
     "parallel recipe": (
-        RECIPE + "parallel: {tensor: 2, pipeline: 2}\n",
+        RECIPE.replace("cpu:4", "cpu:6").replace("length: 128", "length: 192")
+        + "parallel: {tensor: 3, pipeline: 2}\n",
         [
-            (8, "parallel.tensor", "cannot cut the model 2 ways along `tensor`", "write 1"),
-            (8, "parallel.pipeline", "along `pipeline`", "write 1"),
+            (8, "parallel.tensor", "is 3, must divide the model's heads (4)", "a divisor of 4"),
+            (8, "parallel.tensor", "must divide the model's kv_heads (4)", "a divisor of 4"),
         ],
     ),
     "degrees that do not divide": (
@@ -350,12 +351,12 @@ EXACT = {
     " at least 0",
     "gpus: 8\n": "job.yaml:8: gpus: unknown field; did you mean `resources.accelerators`?",
     "precision: bf61\n": "job.yaml:8: precision: found `bf61`; did you mean `bf16`?",
-    "precision: half\n": "job.yaml:8: precision: found `half`; write `fp32` or `bf16`",
+    "precision: half\n": "job.yaml:8: precision: found `half`; write one of `fp32`, `bf16`, `fp16`",
     "tokens: 2M\n": "job.yaml:8: tokens: both `steps` and `tokens` are given; keep one of them",
     "micro_batch: 64\n": "job.yaml:8: micro_batch: a micro-batch of 64 is larger than the global"
     " batch of 32; write at most 32, or `auto`",
-    "parallel: {context: 2}\n": "job.yaml:8: parallel.context: the recipe cannot cut the model 2"
-    " ways along `context` yet; write 1: it trains whole copies of the model",
+    "parallel: {pipeline: 4}\n": "job.yaml:8: parallel.pipeline: 4 stages are more than the 2"
+    " layers; at most 2 stages",
     "env: {WORLD_SIZE: 2}\n": "job.yaml:8: env.WORLD_SIZE: gridloom itself sets `WORLD_SIZE` for"
     " every rank; remove it",
     "data: {text: 5}\n": "job.yaml:8: data.text: found `5`, which is not text; put it in quotes:"

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from gridloom.base.codec import decode, encode
 from gridloom.base.errors import InputError
-from gridloom.model.parallel import SiteSync
+from gridloom.model.parallel import ParallelPlan, SiteSync
 from gridloom.wire import launch
 from gridloom.wire.agent import TaskRef
 from gridloom.wire.launch import LINES, CheckpointDone, Failure, Rank, Ready, StepDone
@@ -35,6 +35,7 @@ RANK = Rank(
     report_file="/runs/gpt abc/rank-5.jsonl",
     grace_s=30.0,
     sync=SiteSync(kind="outer", every=8, bits=4, codec="blocks"),
+    plan=ParallelPlan(tensor=2, data=4),
 )
 
 
@@ -64,6 +65,7 @@ def test_a_rank_is_told_in_these_variables() -> None:
         "GRIDLOOM_NODE_ADDRESSES": "10.0.0.1,10.0.0.2,10.1.0.1,::1",
         "GRIDLOOM_NODE_RANKS": "2,2,3,1",
         "GRIDLOOM_SYNC": '{"kind":"outer","every":8,"bits":4,"codec":"blocks"}',
+        "GRIDLOOM_PLAN": '{"tensor":2,"data":4}',
         "GRIDLOOM_RUN_DIR": "/runs/gpt abc",
         "GRIDLOOM_REPORT_FILE": "/runs/gpt abc/rank-5.jsonl",
         "GRIDLOOM_GRACE_S": "30",
@@ -133,6 +135,7 @@ def test_a_variable_that_is_missing_is_named(name: str) -> None:
         ("GRIDLOOM_SITES", "a:4,b"),
         ("GRIDLOOM_SYNC", "outer"),
         ("GRIDLOOM_SYNC", '{"kind": "sometimes"}'),
+        ("GRIDLOOM_PLAN", '{"tensor": "wide"}'),
     ],
 )
 def test_a_variable_that_is_malformed_is_refused(name: str, value: str) -> None:

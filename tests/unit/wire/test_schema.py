@@ -23,6 +23,15 @@ GOOD_JOBS = [
     "env: {A: 1, B: true, C: x}\nparallel: auto",
     RECIPE + "steps: 1e3\nmicro_batch: auto\nparallel: {data: auto}\ndata: {text: [a, b*]}",
     RECIPE + "tokens: 1.5M\nmicro_batch: 4\ngrace: 20 ms\noptimizer: {learning_rate: 3e-4}",
+    RECIPE + "steps: 1\nprecision: fp16\nparallel: {tensor: 2, zero: 3, sequence_parallel: true,"
+    " recompute: full, recompute_layers: 1, offload: [activations], shard: 2, schedule: 1f1b}",
+    RECIPE.replace(
+        "heads: 4",
+        "heads: 4, router_loss: 0, experts: {count: 4, per_token: 2, ffn: 64,"
+        " shared_ffn: 32, shared_gate: true, dense_layers: 1}",
+    )
+    + "steps: 1",
+    RECIPE + "steps: 1\nparallel: {pipeline: 2, stage_layers: [1, 1], offload: activations}",
     HEAD.replace("cpu:4", "H100:4-16, sites: [a], max_sites: 2") + "run: x",
     HEAD.replace(
         "cpu:4",
@@ -48,6 +57,10 @@ BAD_JOBS = [
     HEAD.replace("name: j", "name: J") + "run: x",
     HEAD + "run: x\nenv: {1A: 2}",
     HEAD + "run: x\nretry: {on: never}",
+    HEAD + "run: x\nparallel: {zero: 4}",
+    HEAD + "run: x\nparallel: {offload: [weights]}",
+    HEAD + "run: x\nparallel: {stage_layers: 2}",
+    RECIPE.replace("heads: 4", "heads: 4, experts: {count: 4}") + "steps: 1",
     HEAD + "run: x\nqueue: a b",
     HEAD + "run: x\nafter: [a b]",
     HEAD + "run: x\nafter: {when: afterok}",

@@ -19,7 +19,8 @@ model: {layers: 1, hidden: 8, heads: 1}
 steps: 1
 global_batch: 4
 sequence_length: 8
-resources: {accelerators: 'cpu:2', min_sites: 2}
+resources: {accelerators: 'cpu:3', min_sites: 3}
+optimizer: {beta1: 0}
 """
 LINE = RECIPE.count("\n") + 1
 
@@ -154,6 +155,18 @@ def test_what_cannot_be_is_told_with_its_line(text: str, field: str, said: str, 
     assert (problem.file, problem.line) == ("f", LINE)
     assert said in problem.message
     assert right in problem.remedy
+
+
+def test_what_the_sites_themselves_would_refuse_is_told_when_the_job_is_read() -> None:
+    two = RECIPE.replace("cpu:3', min_sites: 3", "cpu:2', min_sites: 2")
+    masked = "{kind: outer, privacy: {masked: true}}"
+    assert read(masked) == SiteSync(kind="outer", every=0, privacy=SitePrivacy(masked=True))
+    with pytest.raises(InputError, match=r"sync.privacy.masked: a sum over 2 sites .*sites: 3`"):
+        read(masked, two)
+    usual = RECIPE.replace("beta1: 0", "beta1: 0.9")
+    with pytest.raises(InputError, match=r"sync.codec: `deep` gathers .* beta1, 0.9; write `mom"):
+        read("{codec: deep}", usual)
+    assert read("{codec: deep, momentum: 0}", usual) == SiteSync(codec="deep", momentum=0.0)
 
 
 NUMBERS = st.floats(0.01, 0.99)

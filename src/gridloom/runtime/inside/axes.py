@@ -110,7 +110,7 @@ class Axes:
     @property
     def is_spread(self) -> bool:
         """Whether the plan has ranks hold different parts of the model, and none a whole copy."""
-        return self.plan.replica_ranks > 1 or self.plan.expert > 1 or self.plan.zero > 0
+        return self.plan.is_spread
 
     def _ends(self, by_part: torch.Tensor) -> Axis:
         """Join each rank of the first stage to its like of the last, where they share weights."""

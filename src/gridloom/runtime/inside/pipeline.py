@@ -18,8 +18,9 @@ from torch.distributed.pipelining.schedules import (
     ScheduleInterleavedZeroBubble,
 )
 
-from gridloom.base.errors import InputError, Problem
+from gridloom.base.errors import InputError
 from gridloom.model.parallel import ParallelPlan
+from gridloom.model.plan_check import micro_batch_problems
 from gridloom.model.recipe import GptShape
 from gridloom.runtime.gpt import Gpt, Part
 from gridloom.runtime.inside.axes import Axes
@@ -120,19 +121,9 @@ class Pipeline:
         )
 
 
-def stage_layers(plan: ParallelPlan, shape: GptShape) -> list[range]:
-    """Return the layers of every stage of the whole pipeline, even to one layer, or as planned."""
-    stages = plan.pipeline * plan.virtual_stages
-    counts = plan.stage_layers or [
-        shape.layers // stages + (i < shape.layers % stages) for i in range(stages)
-    ]
-    ends = [sum(counts[: i + 1]) for i in range(stages)]
-    return [range(end - count, end) for count, end in zip(counts, ends, strict=True)]
-
-
 def parts_of(axes: Axes, shape: GptShape) -> list[Part]:
     """Return the parts of the model that this rank holds: every ``pipeline``-th stage."""
-    layers = stage_layers(axes.plan, shape)
+    layers = axes.plan.stages(shape.layers)
     own = range(axes.pipeline.position, len(layers), axes.pipeline.size)
     return [Part(layers[i], first=i == 0, last=i == len(layers) - 1) for i in own]
 
@@ -143,17 +134,6 @@ def micro_batches(plan: ParallelPlan, batch: int, micro_batch: int) -> int:
     Raises:
         InputError: Not a whole number, or one that the schedule cannot run.
     """
-    count, left = divmod(batch, micro_batch)
-    rounds = max(1, count // plan.pipeline)
-    problem = ""
-    if left:
-        problem = f"is not whole micro-batches of {micro_batch}"
-    elif count < plan.pipeline:
-        problem = f"is {count} micro-batches of {micro_batch}, fewer than the stages"
-    elif plan.schedule != "1f1b" and count % rounds:
-        problem = f"is {count} micro-batches, and {plan.schedule} wants whole rounds of {rounds}"
-    if problem:
-        remedy = f"choose a batch of {plan.pipeline} micro-batches or a multiple"
-        text = f"a batch of {batch} sequences a rank {problem}"
-        raise InputError([Problem(text, remedy, field="parallel.micro_batch")])
-    return count
+    if problems := micro_batch_problems(plan, batch, micro_batch):
+        raise InputError(problems)
+    return batch // micro_batch

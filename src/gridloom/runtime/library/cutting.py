@@ -1,5 +1,6 @@
 """A user's model over the ranks of its site."""
 
+from msgspec.structs import replace
 from torch import nn
 
 from gridloom.model.parallel import ParallelPlan
@@ -17,11 +18,15 @@ def parallelize(model: nn.Module, plan: ParallelPlan | None = None) -> SiteModel
 
     Args:
         model: Any module; the optimizer is built afterwards, over its parameters.
-        plan: How; by default every rank has a copy, and gradients are averaged.
+        plan: How; by default as the job's ``parallel`` says, else every rank has a copy, and
+            gradients are averaged.
 
     Raises:
         InputError: The plan does not go with the site, or not with a module of one's own.
     """
     run = current()
-    plan = plan or ParallelPlan(data=run.place.size, precision="fp32")
+    if plan is None:
+        said = run.place.plan
+        copies = max(1, run.place.size // said.replica_ranks)
+        plan = replace(said, data=copies, precision="fp32")
     return inside.parallelize(model, Axes(plan, run.device))

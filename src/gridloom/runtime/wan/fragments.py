@@ -6,8 +6,9 @@ from itertools import pairwise
 import torch
 from torch import Tensor
 
-CHUNK = 2**17
-"""Numbers that are worked on at once: half a MiB, so that what lies between stays in the cache."""
+CHUNK = 2**18
+"""Numbers that are worked on at once: a MiB, so that what lies between stays in the cache and calls
+are few."""
 
 
 class Fragments:
@@ -73,6 +74,17 @@ class Window:
         start = 0
         for piece in self._chunks[number]:
             piece.copy_(values[start : start + piece.numel()])
+            start += piece.numel()
+
+    def move_chunk(self, number: int, back: Tensor, there: Tensor) -> None:
+        """Add fp32 ``back`` to one chunk, subtract fp32 ``there``, and round once."""
+        start = 0
+        for piece in self._chunks[number]:
+            part = slice(start, start + piece.numel())
+            local = piece.to("cpu", torch.float32)  # itself, if that is what it is
+            local = local.add_(back[part]).sub_(there[part])
+            if local.data_ptr() != piece.data_ptr():
+                piece.copy_(local)
             start += piece.numel()
 
 

@@ -9,13 +9,12 @@ from torch import Tensor
 
 from gridloom.base.errors import InputError, Problem
 from gridloom.base.system import entropy
-from gridloom.model.parallel import SitePrivacy
+from gridloom.model.parallel import MASKED_SITES_MIN, SitePrivacy
 from gridloom.runtime.compress import NotFiniteError
 from gridloom.runtime.wan.agreement import LocalAgreement
 from gridloom.runtime.wan.fragments import Fragments
 from gridloom.runtime.wan.history import Buffer
 from gridloom.runtime.wan.keystream import KEY_BYTES, Keystream
-from gridloom.runtime.wan.masked_rounds import MEMBERS_MIN
 from gridloom.runtime.wan.outer import Fragment
 from gridloom.runtime.wan.privacy import clipped, epsilon, length_of, noised
 from gridloom.runtime.wan.state import (
@@ -149,9 +148,9 @@ def agreement(
 
 def check_sites(policy: SitePrivacy, sites: int) -> None:
     """Raise ``InputError`` if so few sites cannot hide anything from one another."""
-    if policy.masked and 1 < sites < MEMBERS_MIN:
+    if policy.masked and 1 < sites < MASKED_SITES_MIN:
         text = f"a sum over {sites} sites tells each of them the other's update"
-        remedy = f"mask the updates of {MEMBERS_MIN} sites or more, or add noise instead"
+        remedy = f"mask the updates of {MASKED_SITES_MIN} sites or more, or add noise instead"
         raise InputError([Problem(text, remedy, field="sync.privacy.masked")])
 
 

@@ -21,6 +21,7 @@ import torch
 from torch import Tensor
 
 from gridloom.base.errors import BrokenError, InputError
+from gridloom.model.parallel import MASKED_SITES_MIN
 from gridloom.runtime.wan.contacts import Contacts
 from gridloom.runtime.wan.history import Buffer, Given, Past
 from gridloom.runtime.wan.keyring import Keyring, agreeing
@@ -39,9 +40,6 @@ from gridloom.runtime.wan.messages import MessageError, Offer, State
 from gridloom.runtime.wan.outcome import Offered, Outcome
 from gridloom.runtime.wan.rounds import RoundPolicy, Rounds
 from gridloom.runtime.wan.state import as_buffer, as_payload
-
-MEMBERS_MIN = 3
-"""Sites of a roster: fewer would know each other's parts from the sum."""
 
 
 @dataclass
@@ -260,7 +258,7 @@ class MaskedRounds(Rounds):
         """Call a roster of those who are ready, if they are enough."""
         readies = self._ready_sites()
         names = agreeing({n: ready.keys for n, ready in readies.items() if not ready.is_open})
-        if len(names) < MEMBERS_MIN:
+        if len(names) < MASKED_SITES_MIN:
             if self._is_overdue():
                 self._stirred_s = self._now_s
                 if any(ready.is_open for ready in readies.values()):
@@ -404,7 +402,7 @@ class _Enough(Contacts):
 
     def has_quorum(self) -> bool:
         """As ``Contacts``."""
-        return super().has_quorum() and len(self.present()) >= MEMBERS_MIN
+        return super().has_quorum() and len(self.present()) >= MASKED_SITES_MIN
 
     def can_do_without(self, peer: str) -> bool:
         """Return whether the others would be enough."""
@@ -422,7 +420,7 @@ def _never(given: Sequence[Given]) -> Buffer:
 def _is_sound(roster: Roster, prints: Mapping[str, str]) -> bool:
     """Return whether a roster is of enough sites, all different, whose keys are these."""
     names = {member.site for member in roster.members}
-    return len(names) == len(roster.members) >= MEMBERS_MIN and all(
+    return len(names) == len(roster.members) >= MASKED_SITES_MIN and all(
         prints.get(member.site) == member.key for member in roster.members
     )
 

@@ -98,7 +98,8 @@ class Fragment:
             shown = self.shield(whole)
         for number, chunk in enumerate(self._chunks):
             if shown is None:
-                apart = weights.read_chunk(number).neg_().add_(self.anchor[chunk.span])
+                apart = weights.read_chunk(number)
+                torch.sub(self.anchor[chunk.span], apart, out=apart)
             else:
                 apart = shown[chunk.span]
             payload[chunk.payload] = self._codec.encode(apart)
@@ -144,17 +145,15 @@ class Fragment:
         for number, chunk in enumerate(self._chunks):
             apart = self._decoded(parts, chunk)
             compared.note(apart)
-            local = weights.read_chunk(number)
-            if offer is not None:
-                local.add_(self._own(offer, parts, apart, chunk))
+            own = None if offer is None else self._own(offer, parts, apart, chunk)
             mean = average(apart)
             compared.note_mean(mean)
             anchor, change = self._step(chunk.span, mean)
-            if offer is not None:
-                local.sub_(change)
+            if own is not None:
+                weights.move_chunk(number, own, change)
             else:
-                torch.lerp(anchor, local, own_share, out=local)
-            weights.write_chunk(number, local)
+                local = weights.read_chunk(number)
+                weights.write_chunk(number, torch.lerp(anchor, local, own_share, out=local))
         if offer is not None:
             self.unshared -= offer.tokens
         elif self.unshared:
@@ -292,13 +291,11 @@ class _Compared:
 def average(parts: Sequence[tuple[float, Tensor]]) -> Tensor:
     """Return the mean of tensors of one shape, by weight; in the order given, bit by bit.
 
-    The first is used up.
-
     If nobody has any weight, as in the last rounds of a training, all count alike.
     """
     total = sum(weight for weight, _ in parts)
     shares = [weight / total if total else 1 / len(parts) for weight, _ in parts]
-    mean = parts[0][1].mul_(shares[0])
+    mean = parts[0][1] * shares[0]
     for share, (_, values) in zip(shares[1:], parts[1:], strict=True):
         mean.add_(values, alpha=share)
     return mean

@@ -6,10 +6,12 @@ at all stages and made again: no weights have moved (``stages_accord``).
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 
 from gridloom.base.codec import digest
@@ -118,7 +120,6 @@ class Stages:
             first=place.number == 0,
             last=place.number == count - 1,
             settings=_digest(modules, options),
-            halves=1 if place.size == 1 else 2,
         )
         self._left = count - place.number
         patience = (options.stall_s, options.patience_s)
@@ -155,19 +156,13 @@ class Stages:
             PoisonedError: The loss or the gradients are not finite, at any stage.
         """
         waited_s = self._talk.waited_s
-        try:
-            batch = Batch(inputs, targets, self._options.micro_batches)
-            snapshot = Snapshot(self.module, self._run.device)
-            while (work := self._try(batch)) is None:
-                snapshot.restore()
+        with self._telling():
+            work = self._passed(Batch(inputs, targets, self._options.micro_batches))
             again = self._accord.stamp[1]
-            outcome = self._agreed()
+            outcome = self._agreed(trains=self._ranks.count == 1)
             if self._ranks.count > 1:
                 outcome = self._averaged(outcome)
             self._finish_gradients(outcome)
-        except BaseException as error:
-            self._talk.give_in(error)
-            raise
         return Passed(
             loss=outcome.loss,
             norm=outcome.norm,
@@ -176,6 +171,28 @@ class Stages:
             compute_s=work.compute_s,
             waited_s=self._talk.waited_s - waited_s,
         )
+
+    def evaluate(self, inputs: Tensor, targets: Tensor) -> float:
+        """Take a batch through all stages, and not back; all sites call it with the same batch.
+
+        Nothing is kept of it: gradients stay as they are, and no step is counted. Layers that
+        behave otherwise while they train want ``module.eval()`` before it.
+
+        Args:
+            inputs: As of ``forward_backward``; a site's ranks each give a share.
+            targets: As of ``forward_backward``.
+
+        Returns:
+            The mean loss over the batch of all ranks, the same at all stages.
+
+        Raises:
+            InputError: As ``forward_backward``, or another site trains in the same step.
+            PeerLostError: As ``forward_backward``.
+            PoisonedError: A number that is to be sent is not finite.
+        """
+        with self._telling(), torch.no_grad():
+            self._passed(Batch(inputs, targets, self._options.micro_batches, trains=False))
+            return self._ranks.average([], self._agreed(trains=False).loss)
 
     def should_stop(self) -> bool:
         """Return whether any site was asked to save and end; all get the same answer.
@@ -201,12 +218,30 @@ class Stages:
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go on from there; before the first step."""
-        self._accord.done = int(state["steps"]) * (1 if self._ranks.count == 1 else 2)
+        self._accord.go_on_from(int(state["steps"]))
+
+    @contextmanager
+    def _telling(self) -> Iterator[None]:
+        """Tell the neighbours if this stage gives up for good."""
+        try:
+            yield
+        except BaseException as error:
+            self._talk.give_in(error)
+            raise
+
+    def _passed(self, batch: Batch) -> Work:
+        """Make the passes of a step, again and again until all stages agree."""
+        snapshot = Snapshot(self.module, self._run.device)
+        while (work := self._try(batch)) is None:
+            snapshot.restore()
+        return work
 
     def _try(self, batch: Batch) -> Work | None:
         """Make the passes of a step until all stages agree; nothing if they were given up."""
         talk, accord, stamp = self._talk, self._accord, self._begin()
-        work = Work(self.module, self._loss, batch, self._wire, self._turns())
+        if batch.trains:
+            self.module.zero_grad(set_to_none=True)
+        work = Work(self.module, self._loss, batch, self._wire, self._turns(trains=batch.trains))
         is_told = False
         while accord.stamp == stamp and accord.outcome is None:
             for one in talk.values(stamp):
@@ -217,7 +252,7 @@ class Stages:
                 talk.look()
             elif work.turns.is_over and not is_told:
                 is_told = True
-                accord.complete(self._own(work))
+                accord.complete(self._own(work, trains=batch.trains))
             else:
                 talk.wait()
         talk.is_trying = False
@@ -232,7 +267,6 @@ class Stages:
             self._meet()
         self._talk.await_neighbours()
         self._talk.is_trying = True
-        self.module.zero_grad(set_to_none=True)
         return self._accord.stamp
 
     def _meet(self) -> None:
@@ -244,7 +278,7 @@ class Stages:
                 self._talk.neighbours.meet(side, address)
         self._is_met = True
 
-    def _turns(self) -> Turns:
+    def _turns(self, *, trains: bool) -> Turns:
         """Return the turns of a step, with a depth that follows from the last one."""
         count, behind = self._options.micro_batches, self._accord.behind
         period_s = max(self._period_s, behind.period_s if behind else 0.0)
@@ -252,7 +286,8 @@ class Stages:
         depth = depth_for(self._left, delay_s, period_s) if period_s > 0 else self._left
         depth = min(depth, count, self._options.in_flight or count)
         sides = self._accord.sides
-        return Turns(count, depth, first=BEFORE not in sides, last=AFTER not in sides)
+        first, last = BEFORE not in sides, AFTER not in sides
+        return Turns(count, depth, first=first, last=last, trains=trains)
 
     def _do(self, turn: Turn, work: Work) -> None:
         started_s = self._run.clock.monotonic_s()
@@ -261,11 +296,12 @@ class Stages:
         if sent is not None:
             self._talk.neighbours.send(*sent)
 
-    def _own(self, work: Work) -> Own:
+    def _own(self, work: Work, *, trains: bool) -> Own:
         """Return what this stage has to say once all its passes are made."""
-        self._delay_s, transfer_s = self._talk.neighbours.delay_s(work.payload_bytes)
-        self._period_s = max(work.compute_s / self._options.micro_batches, transfer_s)
-        return self._said(float(work.loss), is_final=self._ranks.count == 1)
+        if trains:
+            self._delay_s, transfer_s = self._talk.neighbours.delay_s(work.payload_bytes)
+            self._period_s = max(work.compute_s / self._options.micro_batches, transfer_s)
+        return self._said(float(work.loss), is_final=trains and self._ranks.count == 1)
 
     def _said(self, loss: float, *, is_final: bool) -> Own:
         """Return what is to be agreed on; whether to stop is asked of all ranks of the site."""
@@ -277,11 +313,11 @@ class Stages:
             period_s=self._period_s,
         )
 
-    def _agreed(self) -> Agreed:
-        """Go on after what all stages have agreed on."""
+    def _agreed(self, *, trains: bool) -> Agreed:
+        """Go on after what all stages have agreed on; with ``trains``, weights move now."""
         outcome = self._accord.outcome
         assert outcome is not None
-        self._accord.commit()
+        self._accord.commit(trains=trains)
         self._talk.say()
         self._talk.neighbours.settle()
         return outcome
@@ -292,7 +328,7 @@ class Stages:
         self._accord.complete(self._said(loss, is_final=True))
         while self._accord.outcome is None:
             self._talk.wait()
-        return self._agreed()
+        return self._agreed(trains=True)
 
     def _finish_gradients(self, outcome: Agreed) -> None:
         """Clip, as all stages do."""

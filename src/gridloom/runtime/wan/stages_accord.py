@@ -41,26 +41,25 @@ class Accord:
     """What one stage knows of the step that all are in.
 
     A training step is one step of an accord, or two: where a site has several ranks, all passes
-    are agreed on first, then the norm of what the ranks have averaged.
+    are agreed on first, then the norm of what the ranks have averaged. An evaluation is one, too.
 
     Attributes:
-        done: Steps that are over.
+        done: Steps of the accord that are over.
+        trained: Training steps that are over.
         outcome: Of the step, once it is over.
         behind: What the stages after this one last said.
         outbox: To which side, and what, until the caller takes it.
     """
 
-    def __init__(self, *, first: bool, last: bool, settings: str, halves: int = 1) -> None:
+    def __init__(self, *, first: bool, last: bool, settings: str) -> None:
         """Begin before the first step.
 
         Args:
             first: No stage is before this one.
             last: None is after it.
             settings: A digest of what all must have alike.
-            halves: Steps of the accord in a training step: 1 or 2.
         """
-        self._halves = halves
-        self.done = 0
+        self.done = self.trained = 0
         self.outcome: Agreed | None = None
         self.behind: Ready | None = None
         self.outbox: list[tuple[int, AnyMessage]] = []
@@ -76,11 +75,6 @@ class Accord:
         return self.done + 1, self._again
 
     @property
-    def trained(self) -> int:
-        """Training steps that are over."""
-        return self.done // self._halves
-
-    @property
     def sides(self) -> tuple[int, ...]:
         """Where there are neighbours."""
         return (BEFORE,) * (not self._is_first) + (AFTER,) * (not self._is_last)
@@ -92,7 +86,8 @@ class Accord:
 
     def hello(self) -> Hello:
         """Return the first word to a new process."""
-        return Hello(done=self.done, again=self.stamp[1], settings=self._settings)
+        done, again = self.done, self.stamp[1]
+        return Hello(done=done, again=again, trained=self.trained, settings=self._settings)
 
     def met(self, peer: str, hello: Hello, *, before: bool) -> None:
         """Take in the first word of a neighbour.
@@ -110,7 +105,7 @@ class Accord:
             text = f"{peer} and this site are not stages of the same pipeline"
             remedy = "give every site the same layers, loss, seed and settings"
             raise InputError([Problem(text, remedy, field="pipeline")])
-        there, here = hello.done // self._halves, self.trained
+        there, here = hello.trained, self.trained
         if hello.done != self.done and before:
             text = f"{peer} was started again after step {there}, and this site is at {here}"
             remedy = "start all sites again, from checkpoints of the same step"
@@ -168,9 +163,18 @@ class Accord:
         if not self._is_last:
             self.outbox.append((AFTER, message))
 
-    def commit(self) -> None:
-        """Note that weights move, and go on to the next step."""
+    def go_on_from(self, trained: int) -> None:
+        """Begin after so many training steps."""
+        self.done = self.trained = trained
+
+    def commit(self, *, trains: bool = True) -> None:
+        """Note that the step is over, and go on to the next.
+
+        Args:
+            trains: Weights move: a training step is over with it.
+        """
         self.done += 1
+        self.trained += trains
         self._again = self._next[1] if self._next[0] == self.done + 1 else 0
         self._own, self.outcome, self._is_behind_ready = None, None, False
 

@@ -1,7 +1,8 @@
 """What neighbouring stages of a pipeline say to each other; tensors follow ``Values``.
 
 Most messages carry a *stamp*: a number, from 1, of what is to be agreed on, which is a training
-step or a half of one, and how often it was begun again. That is what "step" means in what follows.
+step, a half of one or an evaluation, and how often it was begun again. That is what "step" means in
+what follows.
 """
 
 from typing import Literal
@@ -24,12 +25,14 @@ class Hello(Message, frozen=True, kw_only=True, tag="stage"):
     Attributes:
         done: Steps that the sender has behind it.
         again: How often it has begun the next one again.
+        trained: Training steps among them.
         settings: What all stages must agree on, as a digest.
         ranks: Where the ranks of the sender's site listen, if it is the first of several.
     """
 
     done: Count
     again: Count
+    trained: Count
     settings: str
     ranks: tuple[tuple[str, int], ...] = ()
 
@@ -42,6 +45,7 @@ class Values(Message, frozen=True, kw_only=True, tag="values"):
         again: How often it was begun again.
         micro_batch: Which, from 0.
         is_gradient: Which way.
+        trains: A gradient is to come back.
         shape: Of the tensor; its payload follows.
         dtype: Of the tensor, whatever it is sent in.
         batch: Checksum of the whole batch as the sender has read it.
@@ -51,6 +55,7 @@ class Values(Message, frozen=True, kw_only=True, tag="values"):
     again: Count
     micro_batch: Count
     is_gradient: bool
+    trains: bool
     shape: tuple[Count, ...]
     dtype: Dtype
     batch: Count

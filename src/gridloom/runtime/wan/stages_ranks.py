@@ -63,7 +63,10 @@ class StageRanks:
         return {side: tuple(all_of_it[self.rank]) for side, all_of_it in one[0].items()}  # type: ignore[misc]
 
     def average(self, parameters: Sequence[nn.Parameter], loss: float) -> float:
-        """Average the gradients over the ranks, in place; return the mean of their losses."""
+        """Average the gradients over the ranks, in place; return the mean of their losses.
+
+        Without parameters, only the losses are averaged.
+        """
         if self.count == 1:
             return loss
         gradients: list[Tensor] = []
@@ -73,7 +76,8 @@ class StageRanks:
             gradients.append(parameter.grad)
         total = torch.tensor(loss, dtype=torch.float64)
         with peers_guarded(), torch.no_grad():
-            sum_together(gradients, self._axis)
             dist.all_reduce(total)
-            torch._foreach_div_(gradients, float(self.count))
+            if gradients:
+                sum_together(gradients, self._axis)
+                torch._foreach_div_(gradients, float(self.count))
         return float(total) / self.count

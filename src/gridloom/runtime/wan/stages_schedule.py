@@ -33,7 +33,9 @@ class Turns:
         depth: Micro-batches that it holds at once at most.
     """
 
-    def __init__(self, micro_batches: int, depth: int, *, first: bool, last: bool) -> None:
+    def __init__(
+        self, micro_batches: int, depth: int, *, first: bool, last: bool, trains: bool = True
+    ) -> None:
         """Begin a step.
 
         Args:
@@ -41,22 +43,23 @@ class Turns:
             depth: Micro-batches that the stage holds at once at most, from 1.
             first: All inputs are here from the start.
             last: The gradient of a micro-batch is here as soon as it went forward.
+            trains: They go backward, too; else none is held, and the depth is of no matter.
         """
         self.depth = depth
-        self._count, self._is_last = micro_batches, last
+        self._count, self._is_last, self._trains = micro_batches, last, trains
         self._inputs = set(range(micro_batches)) if first else set()
         self._gradients: set[int] = set()
         self._forwards = self._backwards = 0
 
     @property
     def is_over(self) -> bool:
-        """Whether every micro-batch has been forward and backward."""
-        return self._backwards == self._count
+        """Whether every micro-batch has been forward and, if it is to, backward."""
+        return (self._backwards if self._trains else self._forwards) == self._count
 
     @property
     def held(self) -> int:
-        """Micro-batches that went forward here and have not come back."""
-        return self._forwards - self._backwards
+        """Micro-batches that went forward here and are to come back."""
+        return self._forwards - self._backwards if self._trains else 0
 
     def input_came(self, micro_batch: int) -> None:
         """Note that a micro-batch may go forward, as far as this stage's depth allows."""

@@ -41,9 +41,12 @@ class Batch:
         inputs: By micro-batch.
         targets: By micro-batch.
         checksum: Of all of it, to be compared between stages.
+        trains: Gradients are wanted.
     """
 
-    def __init__(self, inputs: Tensor, targets: Tensor, micro_batches: int) -> None:
+    def __init__(
+        self, inputs: Tensor, targets: Tensor, micro_batches: int, *, trains: bool = True
+    ) -> None:
         """Cut ``[samples, ...]`` along the first dimension.
 
         Raises:
@@ -55,6 +58,7 @@ class Batch:
             remedy = "give a multiple, or set micro_batches to a divisor"
             where = "pipeline.micro_batches"
             raise InputError([Problem(f"{text} equal micro-batches", remedy, field=where)])
+        self.trains = trains
         self.inputs = inputs.chunk(micro_batches)
         self.targets = targets.chunk(micro_batches)
         self.checksum = zlib.crc32(_bytes_of(targets), zlib.crc32(_bytes_of(inputs)))
@@ -94,8 +98,16 @@ class Work:
         """Note a tensor from a neighbour.
 
         Raises:
-            InputError: It belongs to another batch than the one read here.
+            InputError: It belongs to another batch than the one read here, or to an evaluation
+                while this stage trains, or the other way round.
         """
+        if values.trains != self._batch.trains:
+            there, here = "trains", "evaluates"
+            if self._batch.trains:
+                there, here = here, there
+            text = f"{peer} {there} in a step in which this site {here}"
+            remedy = "call forward_backward and evaluate in the same order at all sites"
+            raise InputError([Problem(text, remedy, field="pipeline")])
         if values.batch != self._batch.checksum:
             text = f"{peer} and this site have read different batches"
             remedy = "give every stage the same batches: gl.data(..., local=True), one seed"
@@ -120,7 +132,8 @@ class Work:
 
     def _forward(self, number: int, stamp: Stamp, sides: tuple[int, ...]) -> Sent | None:
         if BEFORE in sides:
-            came = self._wire.unpack(*self._arrived.pop((False, number))).requires_grad_()
+            came = self._wire.unpack(*self._arrived.pop((False, number)))
+            came.requires_grad_(self._batch.trains)
         else:
             came = self._batch.inputs[number].to(self._wire.device)
         given = self._stage(came)
@@ -128,16 +141,20 @@ class Work:
             targets = self._batch.targets[number].to(self._wire.device)
             whole = self._loss(given, targets) / len(self._batch.targets)
             self.loss += whole.detach().double().cpu()
-            self._held[number] = came, whole
+            self._hold(number, came, whole)
             return None
         if dtype_of(given) is None:
             kind = given.dtype if isinstance(given, Tensor) else type(given).__name__
             text = f"the last layer of the stage gives {kind}"
             remedy = "cut where a layer gives one tensor of fp32, bf16 or fp16"
             raise InputError([Problem(text, remedy, field="pipeline.stage_layers")])
-        self._held[number] = came, given
+        self._hold(number, came, given)
         self.payload_bytes = max(self.payload_bytes, self._wire.size_bytes(given.numel()))
         return self._sent(AFTER, number, given, stamp)
+
+    def _hold(self, number: int, came: Tensor, given: Tensor) -> None:
+        if self._batch.trains:
+            self._held[number] = came, given
 
     def _backward(self, number: int, stamp: Stamp, sides: tuple[int, ...]) -> Sent | None:
         came, given = self._held.pop(number)
@@ -159,6 +176,7 @@ class Work:
             again=again,
             micro_batch=number,
             is_gradient=side == BEFORE,
+            trains=self._batch.trains,
             shape=tuple(tensor.shape),
             dtype=dtype_of(tensor) or "float32",
             batch=self._batch.checksum,

@@ -12,7 +12,7 @@ from gridloom.model.transformer import Experts
 from gridloom.runtime.inside.axes import Axis
 from gridloom.runtime.inside.check import check_length, check_plan
 from gridloom.runtime.inside.links import context_positions
-from gridloom.runtime.inside.pipeline import micro_batches, stage_layers
+from gridloom.runtime.inside.pipeline import micro_batches
 
 SHAPE = GptShape(layers=4, hidden=64, heads=4, kv_heads=2, ffn=90)
 SPARSE = GptShape(
@@ -53,7 +53,7 @@ BAD: list[tuple[dict[str, Any], int, GptShape | None, str]] = [
     ({"pipeline": 2, "schedule": "interleaved"}, 2, SHAPE, "parallel.virtual_stages: is 1"),
     ({"pipeline": 2, "stage_layers": (4,)}, 2, SHAPE, "parallel.stage_layers: names 1 stages"),
     ({"pipeline": 2, "stage_layers": (4, 1)}, 2, SHAPE, "parallel.stage_layers: .* 4 in all"),
-    ({"tensor": 4}, 4, SHAPE, r"the model's kv_heads \(2\)\n.*the model's ffn \(90\)"),
+    ({"tensor": 4}, 4, SHAPE, r"the model's kv_heads \(2\); .*\n.*the model's ffn \(90\)"),
     ({"tensor": 4}, 4, SPARSE, r"the model's experts.ffn \(30\)"),
 ]  # fmt: skip
 
@@ -90,8 +90,7 @@ def test_plans_that_can(fields: dict[str, Any], ranks: int, shape: GptShape | No
 def test_every_layer_is_in_one_stage(
     fields: dict[str, Any], layers: int, cut: list[list[int]]
 ) -> None:
-    shape = GptShape(layers=layers, hidden=64, heads=4, kv_heads=2, ffn=96)
-    assert [list(part) for part in stage_layers(ParallelPlan(**fields), shape)] == cut
+    assert [list(part) for part in ParallelPlan(**fields).stages(layers)] == cut
 
 
 @pytest.mark.parametrize(

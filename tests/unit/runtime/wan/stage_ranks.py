@@ -37,6 +37,8 @@ def train(run: Run, directory: str, steps: int) -> dict[str, object]:
         passed.append(stages.forward_backward(inputs[share], targets[share]))
         wishes.append(stages.should_stop())
         optimizer.step()
+    inputs, targets = batch(100)
+    held_out = stages.evaluate(inputs[share], targets[share])
     kept.save(steps)
     kept.close()
     stages.finish()
@@ -48,6 +50,7 @@ def train(run: Run, directory: str, steps: int) -> dict[str, object]:
         "steps": stages.steps,
         "losses": [one.loss for one in passed],
         "norms": [one.norm for one in passed],
+        "held_out": held_out,
         "again": [one.again for one in passed],
         "wishes": wishes,
         "weights": {name: _digest(tensor) for name, tensor in weights.items()},

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.unit.runtime.wan.stage_sites import adamw, options, run_of, stages_of, trained
+from tests.unit.runtime.wan.stage_sites import adamw, batch, options, run_of, stages_of, trained
 from tests.unit.runtime.wan.two_sites import free_ports, variables_of
 
 PROGRAM, ROOT = Path(__file__).with_name("stage_ranks.py"), Path(__file__).parents[4]
@@ -46,7 +46,10 @@ def ended(tmp_path_factory: pytest.TempPathFactory) -> list[list[dict[str, Any]]
 
 def test_they_train_what_one_process_trains(ended: list[list[dict[str, Any]]]) -> None:
     alone = stages_of(run_of("here", {"here": ("127.0.0.1", 0)}), options())
-    expected = trained(alone, 9, adamw(alone))
+    optimizer, expected, held_out = adamw(alone), [], []
+    for steps in (6, 9):
+        expected += trained(alone, steps, optimizer)
+        held_out.append(alone.evaluate(*batch(100)))
     assert [(one["site"], one["rank"]) for one, _ in ended] == [
         ("a", 0), ("a", 1), ("b", 0), ("b", 1),
     ]  # fmt: skip
@@ -54,6 +57,7 @@ def test_they_train_what_one_process_trains(ended: list[list[dict[str, Any]]]) -
         losses, norms = ([x for run in runs for x in run[key]] for key in ("losses", "norms"))
         assert losses == pytest.approx([step.loss for step in expected], abs=1e-4)
         assert norms == pytest.approx([step.norm for step in expected], rel=1e-3)
+        assert [run["held_out"] for run in runs] == pytest.approx(held_out, abs=1e-4)
 
 
 def test_all_go_on_from_their_own_checkpoints(ended: list[list[dict[str, Any]]]) -> None:

@@ -28,7 +28,7 @@ from gridloom.runtime.failure import PeerLostError, PoisonedError
 from gridloom.runtime.run import Run
 from gridloom.runtime.wan.settings import Address
 from gridloom.runtime.wan.stages import Passed, StageOptions, Stages
-from gridloom.runtime.wan.stages_layers import gpt_layers, token_loss
+from gridloom.runtime.wan.stages_layers import built, gpt_layers, token_loss
 
 STEPS = 30
 Made = tuple[list[Passed], dict[str, Tensor]]
@@ -68,6 +68,33 @@ def test_sites_train_what_one_process_trains(sites: int, in_flight: int, alone: 
     depths = [one.depth for one in ends[0][0]]
     assert depths == [1] * STEPS if in_flight else depths[0] == sites <= min(depths)
     assert {one.depth for one in ends[-1][0]} == {1}
+
+
+@pytest.mark.parametrize("sites", [1, 2, 3])
+def test_an_evaluation_leaves_no_trace(sites: int, alone: Made) -> None:
+    def work(run: Run) -> tuple[list[float], list[float], int]:
+        own = stages_of(run, options())
+        optimizer = adamw(own)
+        losses, held_out = [], []
+        for step in range(4):
+            losses.append(own.forward_backward(*batch(step)).loss)
+            held_out.append(own.evaluate(*batch(100)))  # before the update, and its gradients stay
+            optimizer.step()
+        held_out.append(own.evaluate(*batch(100)))
+        own.finish()
+        return losses, held_out, own.steps
+
+    layers = gpt_layers(SHAPE, seed=1)
+    whole = nn.Sequential(*built(layers, range(len(layers))))
+    inputs, targets = batch(100)
+    with torch.no_grad():
+        untrained = float(token_loss(whole(inputs), targets))
+    for losses, held_out, steps in at_all(speakers_of(sites), work):
+        assert losses == pytest.approx([one.loss for one in alone[0][:4]], abs=1e-4)
+        assert held_out[0] == pytest.approx(untrained, abs=1e-5)
+        assert held_out == sorted(held_out, reverse=True)
+        assert len(set(held_out)) == 5
+        assert steps == 4
 
 
 @pytest.mark.parametrize("bits", [16, 8])
@@ -188,12 +215,17 @@ def test_sites_must_train_the_same_thing() -> None:
     def read(run: Run) -> None:
         work(run, options(), step=run.place.number)
 
+    def looked(run: Run) -> None:
+        own = stages_of(run, options())
+        (own.evaluate if run.place.number else own.forward_backward)(*batch(0))
+
     def resumed(run: Run) -> None:
         work(run, options(), done=10 * run.place.number)
 
     for wrong, text, both in (
         (other, "not stages of the same pipeline", True),
         (read, "different batches", False),
+        (looked, "trains in a step in which this site evaluates", False),
         (resumed, "goes on after step", True),
     ):
         found = at_all(speakers_of(2), lambda run, wrong=wrong: ended(run, wrong))  # type: ignore[misc]

@@ -28,7 +28,7 @@ from gridloom.runtime.wan.stages_messages import (
 from gridloom.runtime.wan.stages_talk import Talk
 from gridloom.runtime.wan.stages_wire import Snapshot, Wire, dtype_of
 
-HELLO = Hello(done=0, again=0, settings="same")
+HELLO = Hello(done=0, again=0, trained=0, settings="same")
 
 
 @dataclass
@@ -116,7 +116,7 @@ def middle() -> Middle:
 
 def values(step: int, again: int, micro_batch: int = 0) -> Values:
     return Values(
-        step=step, again=again, micro_batch=micro_batch, is_gradient=False, shape=(2,),
+        step=step, again=again, micro_batch=micro_batch, is_gradient=False, trains=True, shape=(2,),
         dtype="float32", batch=7,
     )  # fmt: skip
 
@@ -205,7 +205,7 @@ def test_a_process_started_again_in_the_same_step_joins_it(middle: Middle) -> No
     talk.look()
     assert not talk.neighbours.is_there()
     assert talk.accord.stamp == (1, 1)
-    hello = Hello(done=0, again=1, settings="same")
+    hello = Hello(done=0, again=1, trained=0, settings="same")
     again = Again(step=1, again=1)
     assert middle.said() == [("south", hello), ("north", again), ("south", again)]
     played.hear("south", HELLO)
@@ -214,7 +214,7 @@ def test_a_process_started_again_in_the_same_step_joins_it(middle: Middle) -> No
 
 def test_a_process_started_again_elsewhere_ends_it(middle: Middle) -> None:
     middle.played.due.append(Up("south", "second", resumed=False))
-    middle.played.hear("south", Hello(done=4, again=0, settings="same"))
+    middle.played.hear("south", Hello(done=4, again=0, trained=4, settings="same"))
     with pytest.raises(PeerLostError, match="started again after step 4, and this site is at 0"):
         middle.talk.look()
 
@@ -280,8 +280,8 @@ def test_a_tensor_comes_as_it_went_but_for_its_bits(bits: int, is_gradient: bool
     wire = Wire(bits, 1, "north", torch.device("cpu"))
     tensor = torch.randn(3, 40, generator=torch.Generator().manual_seed(1)).bfloat16()
     what = Values(
-        step=3, again=0, micro_batch=1, is_gradient=is_gradient, shape=(3, 40),
-        dtype="bfloat16", batch=0,
+        step=3, again=0, micro_batch=1, is_gradient=is_gradient, trains=True,
+        shape=(3, 40), dtype="bfloat16", batch=0,
     )  # fmt: skip
     payload = wire.pack(what, tensor)
     assert len(payload) == wire.size_bytes(120)
@@ -302,8 +302,8 @@ def test_gradients_of_eight_bits_are_exact_in_the_mean() -> None:
         total = torch.zeros(64)
         for step in range(400):
             what = Values(
-                step=step, again=0, micro_batch=0, is_gradient=is_gradient, shape=(64,),
-                dtype="float32", batch=0,
+                step=step, again=0, micro_batch=0, is_gradient=is_gradient, trains=True,
+                shape=(64,), dtype="float32", batch=0,
             )  # fmt: skip
             total += wire.unpack(what, memoryview(bytearray(wire.pack(what, tensor))))
         return total / 400

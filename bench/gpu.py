@@ -26,8 +26,8 @@ from torch._C._distributed_c10d import HashStore
 from gridloom.model.parallel import ParallelPlan
 from gridloom.model.recipe import GptShape, Training
 from gridloom.planner.catalogue import find_accelerator
-from gridloom.runtime.accelerator import backend_for, local_device, synchronize
-from gridloom.runtime.gpt import Gpt
+from gridloom.planner.shape import parameter_count, step_flops
+from gridloom.runtime.accelerator import backend_for, device_name, local_device, synchronize
 from gridloom.runtime.inside.axes import Axes
 from gridloom.runtime.inside.parallelize import parallelize_gpt
 from gridloom.runtime.inside.site_model import SiteModel
@@ -88,16 +88,6 @@ def timed(act: Callable[[int], object], device: torch.device, times: int) -> lis
     return seconds[WARM_STEPS:]
 
 
-def flops_per_token(shape: GptShape, parameters: int, length: int) -> float:
-    """Return those of a training step: 6 a parameter of the products, 12 for attention's scores.
-
-    As in PaLM (Chowdhery et al. 2022, appendix B), which counts attention as if it were not causal.
-    The embedding's table counts once, as the head's product, whether they are tied or not.
-    """
-    table = 0 if shape.tied_embeddings else shape.vocabulary * shape.hidden
-    return float(6 * (parameters - table) + 12 * shape.layers * shape.hidden * length)
-
-
 def train(shape: GptShape, sequences: int, device: torch.device, *, compiled: bool) -> list[float]:
     """Train for some steps in bf16; return the seconds of each.
 
@@ -140,18 +130,17 @@ def largest_batch(shape: GptShape, device: torch.device, *, compiled: bool) -> d
 
 def rates(device: torch.device) -> list[dict[str, Any]]:
     """Return MFU of training, plain and compiled, with the largest shape that fits."""
-    name = torch.cuda.get_device_name(device) if device.type == "cuda" else device.type
+    name = device_name(device)
     known = find_accelerator(name)
     named = known.flops_16 if known is not None else 0.0
     measured = matrix_rate(device)
     found = []
     for shape in SHAPES:
-        with torch.device("meta"):
-            parameters = sum(p.numel() for p in Gpt(shape, seed=1).parameters())
+        parameters = parameter_count(shape)
         for compiled in (False, True):
             line = largest_batch(shape, device, compiled=compiled)
             if line:
-                flops = line["tokens_per_s"] * flops_per_token(shape, parameters, LENGTH)
+                flops = line["tokens_per_s"] * step_flops(shape, 1, LENGTH)
                 line |= {"device": name, "parameters": parameters, "matrix_flops_per_s": measured}
                 line |= {"mfu": flops / named if named else None, "of_matrix": flops / measured}
                 found.append(line)

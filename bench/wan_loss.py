@@ -73,6 +73,10 @@ class Wire:
         """Nothing is measured."""
         return {}
 
+    def busy_s(self) -> float:
+        """Nothing takes any time."""
+        return 0.0
+
     def close(self, timeout_s: float = 0.0) -> None:
         """Nothing is to be closed."""
 

@@ -70,12 +70,17 @@ class Network:
 
 
 class End:
-    """A site's end of all its wires."""
+    """A site's end of all its wires.
+
+    Attributes:
+        travelled_s: What it says of the time in which messages were on their way.
+    """
 
     def __init__(self, network: Network, name: str) -> None:
         self._network, self._name = network, name
         self.happened: list[Up | Down | Received] = []
         self.sent_bytes = 0
+        self.travelled_s = 0.0
 
     def send(self, peer: str, header: bytes, body: Buffer = b"", *, urgent: bool = False) -> int:
         self.sent_bytes += len(header) + len(body)
@@ -88,6 +93,9 @@ class End:
 
     def links(self) -> dict[str, LinkFacts]:
         return {}
+
+    def busy_s(self) -> float:
+        return self.travelled_s
 
     def close(self, timeout_s: float = 0.0) -> None:
         for other in self._network.ends:

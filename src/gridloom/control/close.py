@@ -16,8 +16,8 @@ from gridloom.ports.journal import Journal, Record
 def summarised(runs: Path, job: Job, inventory: Inventory | None) -> dict[str, Any]:
     """Return the summary of a job from what stands in its run directory."""
     run_dir = runs / job.job_id
-    metrics = list(rundir.metrics(run_dir))
-    facts = summary(job, metrics, rundir.result(run_dir), inventory)
+    metrics, others = list(rundir.metrics(run_dir)), rundir.other_metrics(run_dir)
+    facts = summary(job, metrics, rundir.result(run_dir), inventory, others=others)
     return {**facts, "run_dir": str(run_dir)}
 
 

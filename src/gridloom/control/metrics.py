@@ -14,6 +14,11 @@ _NUMBERS = (
     "between_site_s",
     "data_s",
     "checkpoint_s",
+    "forward_s",
+    "backward_s",
+    "optimizer_s",
+    "other_s",
+    "mfu",
 )
 
 

@@ -19,7 +19,7 @@ class Progress(msgspec.Struct, frozen=True, kw_only=True):
         step: Last training step done.
         steps: Of how many; 0 when unknown.
         loss: Of the last step.
-        tokens_per_s: Mean of the last steps.
+        tokens_per_s: Mean of the last steps; of the last one where tokens are not told.
         eta_s: Seconds to the last training step at that speed.
         site_share: Of each site, the share of the step that its ranks compute, 0 to 1.
     """
@@ -65,7 +65,7 @@ class ProgressMeter:
             step=last["step"],
             steps=self._steps,
             loss=last["loss"],
-            tokens_per_s=tokens / seconds if seconds else None,
+            tokens_per_s=tokens / seconds if seconds and tokens else last["tokens_per_s"],
             eta_s=left * seconds / len(self._window) if self._steps and seconds else None,
             site_share={
                 name: min(1.0, number(site.get("compute_s")) / last["step_s"])

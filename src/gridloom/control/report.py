@@ -6,21 +6,19 @@ from typing import Any
 
 from gridloom.base.units import format_bytes, format_count, format_duration
 from gridloom.control.summary import Metric, newest_by_step
-from gridloom.control.svg import Points, line_chart, stacked_chart
+from gridloom.control.svg import Points, line_chart, share_bars, stacked_chart
+from gridloom.control.time_spent import PARTS, shares
 
-_PARTS = {
-    "compute": "compute_s",
-    "inside a site": "within_site_s",
-    "between sites": "between_site_s",
-    "data": "data_s",
-    "checkpoint": "checkpoint_s",
-}
+_SEEN = 0.005
+"""Share of a step's time below which a part is not worth a word."""
 
 _STYLE = """
 :root { color-scheme: light dark; --ink: #1c1f24; --dim: #667085; --rule: #e4e7ec; --back: #fff;
-  --c0: #2563eb; --c1: #f59e0b; --c2: #dc2626; --c3: #16a34a; --c4: #9333ea; }
+  --c0: #2563eb; --c1: #f59e0b; --c2: #dc2626; --c3: #16a34a; --c4: #9333ea; --c5: #0891b2;
+  --c6: #db2777; --c7: #98a2b3; }
 @media (prefers-color-scheme: dark) { :root { --ink: #e6e8eb; --dim: #98a2b3; --rule: #344054;
-  --back: #14171c; --c0: #60a5fa; --c1: #fbbf24; --c2: #f87171; --c3: #4ade80; --c4: #c084fc; } }
+  --back: #14171c; --c0: #60a5fa; --c1: #fbbf24; --c2: #f87171; --c3: #4ade80; --c4: #c084fc;
+  --c5: #22d3ee; --c6: #f472b6; --c7: #667085; } }
 body { font: 15px/1.5 system-ui, sans-serif; color: var(--ink); background: var(--back);
   max-width: 760px; margin: 2rem auto; padding: 0 1rem; }
 h1 { font-size: 1.5rem; margin: 0; } h2 { font-size: 1.05rem; margin: 2rem 0 .5rem; }
@@ -35,12 +33,14 @@ svg text { font-size: 12px; fill: var(--dim); }
 .line { fill: none; stroke-width: 1.6; } .area { opacity: .85; }
 .line.c0 { stroke: var(--c0); } .line.c1 { stroke: var(--c1); } .line.c2 { stroke: var(--c2); }
 .area.c0 { fill: var(--c0); } .area.c1 { fill: var(--c1); } .area.c2 { fill: var(--c2); }
-.area.c3 { fill: var(--c3); } .area.c4 { fill: var(--c4); }
+.area.c3 { fill: var(--c3); } .area.c4 { fill: var(--c4); } .area.c5 { fill: var(--c5); }
+.area.c6 { fill: var(--c6); } .area.c7 { fill: var(--c7); }
 figcaption span { margin-right: 1.2rem; color: var(--dim); font-size: .85rem; }
 figcaption i { display: inline-block; width: .7rem; height: .7rem; margin-right: .35rem;
   border-radius: 2px; }
 i.c0 { background: var(--c0); } i.c1 { background: var(--c1); } i.c2 { background: var(--c2); }
-i.c3 { background: var(--c3); } i.c4 { background: var(--c4); }
+i.c3 { background: var(--c3); } i.c4 { background: var(--c4); } i.c5 { background: var(--c5); }
+i.c6 { background: var(--c6); } i.c7 { background: var(--c7); }
 """
 
 
@@ -59,6 +59,7 @@ def report_html(summary: Mapping[str, Any], metrics: Sequence[Metric]) -> str:
         _table(summary_rows(summary)),
         "<h2>Attempts</h2>",
         _table([(f"attempt {a['number']}", attempt_line(a)) for a in summary["attempts"]]),
+        *_time_bars(summary["time"]),
         *_charts(newest_by_step(metrics)),
     ]
     return (
@@ -86,7 +87,10 @@ def summary_rows(summary: Mapping[str, Any]) -> list[tuple[str, str]]:
         rows.append(("held-out text", text))
     if summary["tokens_per_s"]:
         rows.append(("speed", f"{format_count(summary['tokens_per_s'])} tokens/s (median step)"))
+    if summary["mfu"]:
+        rows.append(("MFU", f"{summary['mfu']:.1%} of the devices' peak rate (median step)"))
     rows += _step_rows(summary["step_s"])
+    rows += _time_rows(summary["time"])
     rows += [
         (f"site {name}", f"{_spans(site['ranks'])} on {', '.join(site['nodes'])}")
         for name, site in summary["sites"].items()
@@ -145,6 +149,11 @@ def _traffic_rows(traffic: Mapping[str, Any] | None) -> list[tuple[str, str]]:
             if count or (how == "predicted" and count is not None)
         ]
         rows += [(label, ", ".join(parts))] if parts else []
+    links = [
+        f"{format_bytes(link['sent'])} to {site}, {format_bytes(link['received'])} from it"
+        for site, link in traffic["links"].items()
+    ]
+    rows += [("links of the first site", "; ".join(links))] if links else []
     return rows
 
 
@@ -164,6 +173,22 @@ def _step_rows(step_s: Mapping[str, Any]) -> list[tuple[str, str]]:
     return [("a training step", f"{text} ({predicted / measured - 1:+.0%})")]
 
 
+def _time_rows(time: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """Return where the time of a training step went at each site, and what travelled behind it."""
+    rows = []
+    for site, parts in time.items():
+        told = [f"{name} {share:.0%}" for name, share in shares(parts).items() if share >= _SEEN]
+        rows.append((f"time at {site}", f"{parts['step_s']:.3g} s a step: {', '.join(told)}"))
+    links = []
+    for site, parts in time.items():
+        exposed_s, hidden_s = parts["between_site_s"] or 0.0, parts["between_site_hidden_s"] or 0.0
+        if exposed_s + hidden_s > 0:
+            links.append(f"{site} {exposed_s:.3g} s exposed, {hidden_s:.3g} s hidden")
+    if links:
+        rows.append(("exchange between sites", f"a step: {'; '.join(links)}"))
+    return rows
+
+
 def _spans(ranks: Sequence[int]) -> str:
     return f"rank {ranks[0]}" if len(ranks) == 1 else f"ranks {ranks[0]}-{ranks[-1]}"
 
@@ -175,13 +200,20 @@ def _table(rows: Sequence[tuple[str, str]]) -> str:
     return f"<table>{cells}</table>"
 
 
+def _time_bars(time: Mapping[str, Any]) -> list[str]:
+    bars = {site: shares(parts) for site, parts in time.items()}
+    return [share_bars(bars, title="Where the time goes at each site")] if bars else []
+
+
 def _charts(kept: Mapping[int, Metric]) -> list[str]:
     if not kept:
         return []
+    is_split = all(metric.get("forward_s") is not None for metric in kept.values())
+    once = ("forward and backward",) if is_split else ("forward", "backward")
     parts = {
         name: _points(kept, key, default=0.0)
-        for name, key in _PARTS.items()
-        if any(metric.get(key) for metric in kept.values())
+        for name, key in PARTS.items()
+        if name not in once and any(metric.get(key) for metric in kept.values())
     }
     charts = [
         line_chart({"loss": _points(kept, "loss")}, title="Loss", y_label="nats a token"),

@@ -21,6 +21,7 @@ ENVIRONMENT_FILE = "environment.json"
 DIFF_FILE = "workdir.diff"
 JOURNAL_FILE = "journal.jsonl"
 METRICS_FILE = "metrics.jsonl"
+SITE_METRICS_FILE = "metrics-*.jsonl"
 RESULT_FILE = "result.json"
 SUMMARY_FILE = "summary.json"
 REPORT_FILE = "report.html"
@@ -61,16 +62,26 @@ def create(
     return directory
 
 
-def metrics(run_dir: Path) -> Iterator[dict[str, Any]]:
-    """Yield the lines of ``metrics.jsonl``, oldest first; what a crash cut short is left out."""
+def metrics(run_dir: Path, name: str = METRICS_FILE) -> Iterator[dict[str, Any]]:
+    """Yield the lines of a file of metrics, oldest first; what a crash cut short is left out."""
     try:
-        with (run_dir / METRICS_FILE).open("rb") as file:
+        with (run_dir / name).open("rb") as file:
             for line in file:
                 metric = decode_metric(line)
                 if metric is not None:
                     yield metric
     except FileNotFoundError:
         return
+
+
+def other_metrics(run_dir: Path) -> dict[str, list[dict[str, Any]]]:
+    """Return the lines of ``metrics-<site>.jsonl`` of the sites that have rows of their own."""
+    before, after = SITE_METRICS_FILE.split("*")
+    found = sorted(path.name for path in run_dir.glob(SITE_METRICS_FILE))
+    return {
+        name.removeprefix(before).removesuffix(after): list(metrics(run_dir, name))
+        for name in found
+    }
 
 
 def result(run_dir: Path) -> dict[str, Any]:

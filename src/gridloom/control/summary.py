@@ -3,6 +3,8 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from gridloom.control.metrics import number
+from gridloom.control.time_spent import time_by_site
 from gridloom.model.inventory import Inventory
 from gridloom.model.life import Attempt, Job
 from gridloom.model.parallel import SiteSync
@@ -14,7 +16,12 @@ Metric = Mapping[str, Any]
 
 
 def summary(
-    job: Job, metrics: Sequence[Metric], result: Mapping[str, Any], inventory: Inventory | None
+    job: Job,
+    metrics: Sequence[Metric],
+    result: Mapping[str, Any],
+    inventory: Inventory | None,
+    *,
+    others: Mapping[str, Sequence[Metric]] | None = None,
 ) -> dict[str, Any]:
     """Return the summary of a job; `docs/how/files.md` documents its shape.
 
@@ -23,10 +30,14 @@ def summary(
         metrics: Lines of ``metrics.jsonl``, oldest first.
         result: What the training program wrote at its end; may be empty.
         inventory: The grid, for the currency and the power of its sites.
+        others: Lines of ``metrics-<site>.jsonl``, by site.
     """
     kept = newest_by_step(metrics)
     steps = max([*kept, *(attempt.last_step for attempt in job.attempts)], default=0)
-    speeds = [metric["tokens_per_s"] for metric in kept.values() if metric.get("tokens_per_s")]
+    speeds, uses = (
+        [metric[name] for metric in kept.values() if metric.get(name)]
+        for name in ("tokens_per_s", "mfu")
+    )
     return {
         "job": job.job_id,
         "name": job.spec.name,
@@ -41,7 +52,9 @@ def summary(
         "bits_per_byte": result.get("bits_per_byte"),
         "bigram_bits_per_byte": result.get("bigram_bits_per_byte"),
         "tokens_per_s": _median(speeds),
+        "mfu": _median(uses),
         "step_s": _step_s(job, kept),
+        "time": time_by_site(metrics, others or {}),
         "sites": _sites(job),
         "bytes": _bytes(job, metrics, result),
         "memory_bytes_per_rank": _memory(job, result),
@@ -144,7 +157,21 @@ def _bytes(job: Job, metrics: Sequence[Metric], result: Mapping[str, Any]) -> di
             }
             for where, count in predicted.items()
         },
+        "links": _links(metrics),
     }
+
+
+def _links(metrics: Sequence[Metric]) -> dict[str, dict[str, int]]:
+    """Return the bytes of the last attempt by the other site that they went to or came from."""
+    found: dict[str, dict[str, int]] = {}
+    for metric in metrics:
+        if metric["attempt"] != metrics[-1]["attempt"]:
+            continue
+        for site, link in _object(metric.get("links")).items():
+            counts = found.setdefault(site, {"sent": 0, "received": 0})
+            for way in counts:
+                counts[way] += int(number(_object(link).get(way)))
+    return found
 
 
 def _memory(job: Job, result: Mapping[str, Any]) -> dict[str, Any]:

@@ -6,6 +6,7 @@ from html import escape
 
 _WIDTH, _HEIGHT = 720, 240
 _LEFT, _RIGHT, _TOP, _BOTTOM = 84, 12, 14, 40
+_BAR, _BAR_LEFT = 26, 150
 _TICKS = 5
 _POINTS_MAX = 600
 """More points than pixels cannot be seen; they are thinned to this many."""
@@ -56,6 +57,32 @@ def stacked_chart(series: Mapping[str, Points], *, title: str, y_label: str) -> 
     return _chart(axes, shapes, names, title=title, y_label=y_label)
 
 
+def share_bars(bars: Mapping[str, Mapping[str, float]], *, title: str) -> str:
+    """Return a bar a row, cut into the shares of its parts, as a ``<figure>`` with a legend.
+
+    Args:
+        bars: By the row's name, shares that add up to 1, by the name of the part.
+        title: Of the figure.
+    """
+    names = list(dict.fromkeys(name for bar in bars.values() for name in bar))
+    height = _BAR * len(bars)
+    parts = [f'<svg viewBox="0 0 {_WIDTH} {height}" role="img" aria-label="{escape(title)}">']
+    for row, (label, bar) in enumerate(bars.items()):
+        top, left = _BAR * row, float(_BAR_LEFT)
+        parts.append(
+            f'<text x="{_BAR_LEFT - 6}" y="{top + _BAR / 2 + 4:g}" text-anchor="end">'
+            f"{escape(label)}</text>"
+        )
+        for name, share in bar.items():
+            width = share * (_WIDTH - _BAR_LEFT - _RIGHT)
+            parts.append(
+                f'<rect class="area c{names.index(name)}" x="{left:.1f}" y="{top + 3}" '
+                f'width="{width:.1f}" height="{_BAR - 6}"/>'
+            )
+            left += width
+    return f"<figure><h2>{escape(title)}</h2>{''.join(parts)}</svg>{_legend(names)}</figure>"
+
+
 class _Axes:
     """Maps values to pixels and knows round tick values."""
 
@@ -103,12 +130,15 @@ def _chart(
         f'<text transform="translate(14 {(_TOP + base) / 2}) rotate(-90)" text-anchor="middle">'
         f"{escape(y_label)}</text></svg>"
     )
+    return f"<figure><h2>{escape(title)}</h2>{''.join(parts)}{_legend(names)}</figure>"
+
+
+def _legend(names: Sequence[str]) -> str:
+    """Return which colour is whose, where there is something to tell apart."""
     legend = "".join(
         f'<span><i class="c{index}"></i>{escape(name)}</span>' for index, name in enumerate(names)
     )
-    head = f"<h2>{escape(title)}</h2>"
-    caption = f"<figcaption>{legend if len(names) > 1 else ''}</figcaption>"
-    return f"<figure>{head}{''.join(parts)}{caption}</figure>"
+    return f"<figcaption>{legend if len(names) > 1 else ''}</figcaption>"
 
 
 def _drawable(line: Points) -> Points:

@@ -123,6 +123,8 @@ class GptRecipe(msgspec.Struct, frozen=True, kw_only=True):
         plan: How a site cuts the model over its ranks; where nothing is said, as the shape that
             the job was placed in. Its ``data`` follows from the ranks that each site has, its
             precision and its micro-batch are those of ``training``.
+        device_flops: Peak flop/s of a device, that MFU is a share of; ``None`` for its data sheet's
+            or, where the planner has none, what a few products reach; 0 for no MFU.
     """
 
     shape: GptShape
@@ -131,3 +133,4 @@ class GptRecipe(msgspec.Struct, frozen=True, kw_only=True):
     checkpoint: CheckpointPolicy
     sync: SiteSync = SiteSync()
     plan: ParallelPlan = ParallelPlan()
+    device_flops: float | None = None

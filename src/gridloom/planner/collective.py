@@ -37,9 +37,10 @@ class StepBytes:
         return self.within_sites + self.between_sites
 
 
-STEP_NUMBERS = 5
-"""fp64 numbers that ride along with the gradients: loss, tokens, wishes to stop, two counts."""
-SITE_NUMBERS = 5
+STEP_NUMBERS = 6
+"""fp64 numbers that ride along with the gradients: loss, tokens, wishes to stop, two counts, and
+the devices' peak rate."""
+SITE_NUMBERS = 9
 """And for each site: the seconds of its ranks, by kind."""
 
 

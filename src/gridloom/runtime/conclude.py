@@ -1,5 +1,6 @@
 """The end of a run: how well the model does on text that was held out, and what it all came to."""
 
+import math
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -8,7 +9,7 @@ import torch.distributed as dist
 
 from gridloom.model.recipe import GptRecipe
 from gridloom.planner.collective import bucket_bytes, bytes_per_step
-from gridloom.planner.shape import parameter_count
+from gridloom.planner.shape import parameter_count, step_flops
 from gridloom.runtime.corpus import Corpus
 from gridloom.runtime.evaluate import (
     bigram_bits_per_byte,
@@ -42,6 +43,7 @@ class Ended:
         peak_bytes: Most memory that this rank held.
         before_model_bytes: What it held before the model.
         train_s: Seconds of training, checkpoints included.
+        device_flops: Peak rate of this rank's device, in flop/s; NaN where nobody wants to know.
     """
 
     resumed: int
@@ -51,6 +53,7 @@ class Ended:
     peak_bytes: int
     before_model_bytes: int
     train_s: float
+    device_flops: float
 
 
 def conclude(
@@ -99,6 +102,8 @@ def conclude(
             evaluate_s=run.clock.monotonic_s() - start_s,
             ranks=sum(run.place.site_sizes),
             sites=run.place.ranks_by_site,
+            flops_per_token=step_flops(recipe.shape, 1, training.sequence_length),
+            device_flops=ended.device_flops if math.isfinite(ended.device_flops) else None,
         )
         write_result(Path(run.place.run_dir), result)
     return True

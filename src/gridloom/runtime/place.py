@@ -45,6 +45,7 @@ class Place:
         sync: How the sites stay one model, as the job says.
         plan: How the model is cut, as the job says; its ``data`` are the copies at all sites.
         sizes: Ranks of each site, in the order of the sites; empty if all have as many.
+        attempt: Which try of the job this is; 1 outside of gridloom.
     """
 
     job_id: str
@@ -61,6 +62,7 @@ class Place:
     sync: SiteSync = field(default_factory=SiteSync)
     plan: ParallelPlan = field(default_factory=ParallelPlan)
     sizes: tuple[int, ...] = ()
+    attempt: int = 1
 
     @property
     def number(self) -> int:
@@ -170,6 +172,7 @@ def _contracted(rank: Rank) -> Place:
         sync=rank.sync,
         plan=rank.plan,
         sizes=tuple(count for _, count in rank.site_ranks),
+        attempt=rank.attempt,
     )
 
 

@@ -10,20 +10,32 @@ from pathlib import Path
 import msgspec
 
 from gridloom.base.codec import decode, encode, pretty
-from gridloom.wire.launch import AnyLine
 
 METRICS_FILE = "metrics.jsonl"
 SITE_METRICS_FILE = "metrics-{site}.jsonl"
-"""Of the other sites than the first, where each has a model of its own between rounds."""
+"""Of the other sites than the first, where each has rows of its own."""
 RESULT_FILE = "result.json"
 RECIPE_FILE = "recipe.json"
+
+
+class LinkBytes(msgspec.Struct, frozen=True, kw_only=True):
+    """What went over the link to one other site, framing included, TCP's own not.
+
+    Attributes:
+        sent: Bytes sent to it.
+        received: Bytes received from it.
+    """
+
+    sent: int
+    received: int
 
 
 class SiteMetrics(msgspec.Struct, frozen=True, kw_only=True):
     """One site in one training step; seconds are means over the site's ranks.
 
     The exchange that carries these numbers cannot time itself, so what is not known before it is
-    the step before's.
+    the step before's. Where gradients of several steps are gathered, the row of the update has
+    means over these steps.
 
     Attributes:
         ranks: Ranks at the site.
@@ -33,6 +45,11 @@ class SiteMetrics(msgspec.Struct, frozen=True, kw_only=True):
         within_site_s: Exchange inside the site in the step before, waiting included.
         between_site_s: Exchange between sites in the step before, waiting included.
         checkpoint_s: The checkpoint after the step before; 0 without one.
+        forward_s: The forward part of ``compute_s``; ``None`` where stages of a pipeline have the
+            passes take turns.
+        optimizer_s: Clipping and update in the step before.
+        between_site_hidden_s: Travel between sites behind the training, in the step before.
+        step_s: All of the step before, without its checkpoint; 0 in the first of an attempt.
     """
 
     ranks: int
@@ -42,6 +59,10 @@ class SiteMetrics(msgspec.Struct, frozen=True, kw_only=True):
     within_site_s: float
     between_site_s: float
     checkpoint_s: float
+    forward_s: float | None = None
+    optimizer_s: float = 0.0
+    between_site_hidden_s: float = 0.0
+    step_s: float = 0.0
 
 
 class RoundMetrics(msgspec.Struct, frozen=True, kw_only=True):
@@ -73,6 +94,11 @@ class StepMetrics(msgspec.Struct, frozen=True, kw_only=True):
     Where sites exchange gradients, ``loss``, ``tokens`` and bytes are those of all sites whose
     gradients are in the update; otherwise, and in steps without an update, of this site alone.
 
+    Seconds are those of the rank that writes, and its parts do not overlap: ``step_s`` is the sum
+    of ``data_s``, ``compute_s``, ``within_site_s``, ``between_site_s``, ``optimizer_s`` and
+    ``other_s``. On an accelerator the parts are its own time, and what it has not come to yet
+    stands in the next row. Hidden seconds lie behind the others, and are in none of them.
+
     Attributes:
         attempt: The attempt that ran the step.
         step: Its number, from 1.
@@ -82,9 +108,10 @@ class StepMetrics(msgspec.Struct, frozen=True, kw_only=True):
         tokens: Tokens of this step.
         tokens_per_s: ``tokens / step_s``.
         step_s: The step without its checkpoint.
-        compute_s: Forward and backward passes.
-        within_site_s: Exchange inside the site, waiting for slower ranks included.
-        between_site_s: Exchange between the sites, waiting for slower sites included.
+        compute_s: Forward and backward passes, with what sums and exchanges ranks do in them.
+        within_site_s: Exchange inside the site after them, waiting for slower ranks included.
+        between_site_s: Exchange between the sites while the training stands still for it: work on
+            payloads, and waiting, for slower sites too.
         data_s: Fetching the samples.
         within_sites_bytes: Bytes sent inside sites since the same count of the row before, as
             measured; ``None`` where the system does not count. The last step's exchange is in
@@ -94,6 +121,19 @@ class StepMetrics(msgspec.Struct, frozen=True, kw_only=True):
         now_s: When the step ended, seconds since the Unix epoch.
         checkpoint_s: The checkpoint after this step; 0 without one.
         rounds: Outer rounds whose result was taken in after this step.
+        forward_s: The forward part of ``compute_s``; ``None`` where stages of a pipeline have the
+            passes take turns.
+        backward_s: The rest of it, with recomputed activations, and with encoding what is sent to
+            other sites during the pass.
+        optimizer_s: Clipping, with the norm over the site's ranks, and the update.
+        other_s: What is none of these.
+        within_site_hidden_s: Sums over the site's ranks that were on their way while the passes
+            went on; ``None`` where that cannot be told: where weights or layers are cut over the
+            ranks the exchange is inside the passes, and on an accelerator in its own queue.
+        between_site_hidden_s: Travel between sites, by the connections, while the training went on.
+        mfu: Share of the devices' peak rate that model flops took; ``None`` without a peak.
+        links: By other site, what went over the link since the row before; those of the site that
+            writes.
     """
 
     attempt: int
@@ -114,6 +154,14 @@ class StepMetrics(msgspec.Struct, frozen=True, kw_only=True):
     now_s: float
     checkpoint_s: float = 0.0
     rounds: tuple[RoundMetrics, ...] = ()
+    forward_s: float | None = None
+    backward_s: float | None = None
+    optimizer_s: float = 0.0
+    other_s: float = 0.0
+    within_site_hidden_s: float | None = None
+    between_site_hidden_s: float = 0.0
+    mfu: float | None = None
+    links: dict[str, LinkBytes] = msgspec.field(default_factory=dict)
 
 
 class ByteCount(msgspec.Struct, frozen=True, kw_only=True):
@@ -175,6 +223,9 @@ class Result(msgspec.Struct, frozen=True, kw_only=True):
         evaluate_s: Seconds of the evaluation.
         ranks: Ranks of this attempt.
         sites: Ranks of every site.
+        flops_per_token: Model flops, forward and backward; 0 where nobody has counted.
+        device_flops: Peak rate of the first rank's device that MFU is a share of, in flop/s;
+            ``None`` without one.
     """
 
     attempt: int
@@ -193,9 +244,16 @@ class Result(msgspec.Struct, frozen=True, kw_only=True):
     evaluate_s: float
     ranks: int
     sites: dict[str, int]
+    flops_per_token: int = 0
+    device_flops: float | None = None
 
 
-def append_line(path: Path, record: AnyLine | StepMetrics) -> None:
+def metrics_file(site: str, number: int) -> str:
+    """Return where a site writes its rows of metrics, if it does, by its place in the job."""
+    return METRICS_FILE if number == 0 else SITE_METRICS_FILE.format(site=site)
+
+
+def append_line(path: Path, record: msgspec.Struct) -> None:
     """Append one JSON line in one write, so that a reader never sees two lines mixed."""
     descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
     try:

@@ -23,6 +23,10 @@ class RankSeconds:
         within_site: Exchange inside the site; of the step before, once it has ridden along.
         between_site: Exchange between sites, in the step before.
         checkpoint: The checkpoint after the step before.
+        forward: The forward part of ``compute``; NaN where it cannot be told.
+        optimizer: Clipping and update, in the step before.
+        between_hidden: Travel between sites behind the training, in the step before.
+        step: All of the step before, without its checkpoint.
     """
 
     compute: float = 0.0
@@ -30,6 +34,10 @@ class RankSeconds:
     within_site: float = 0.0
     between_site: float = 0.0
     checkpoint: float = 0.0
+    forward: float = 0.0
+    optimizer: float = 0.0
+    between_hidden: float = 0.0
+    step: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -42,6 +50,7 @@ class Totals:
         stop_wishes: Ranks that were asked to stop.
         within_bytes: Bytes sent inside sites since the last exchange; NaN if not measured.
         between_bytes: Bytes sent between sites since the last exchange.
+        peak_flops: Peak rate of the devices, in flop/s; NaN if not known.
     """
 
     loss_sum: float
@@ -49,6 +58,7 @@ class Totals:
     stop_wishes: float
     within_bytes: float
     between_bytes: float
+    peak_flops: float
 
     @property
     def whole_within_bytes(self) -> int | None:

@@ -4,6 +4,7 @@ gridloom's own ``parallelize``, torch's ``fully_shard``, ``parallelize_module`` 
 ``DistributedDataParallel``, or another library, which then says itself what a rank has.
 """
 
+import hashlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -53,11 +54,13 @@ class Held(Shards):
         alike: Every rank has a whole copy of the model, and the first one owns it.
         boxes: What tells how the model is cut, if sizes do not.
         has_gradients: Gradients can be averaged between sites too: no library has cut the model.
+        is_all: No other rank has any of them.
     """
 
     alike: bool = False
     boxes: Sequence[object] = ()
     has_gradients: bool = False
+    is_all: bool = False
 
     def follow(self) -> None:
         """Have all copies follow, if there are any."""
@@ -68,6 +71,13 @@ class Held(Shards):
         """Return what tells how this rank's part is cut out: equal at sites that fit together."""
         boxes = self.boxes or [tuple(one.shape) for one in self.owned]
         return int(digest(boxes)[:_INT64_DIGITS], 16)
+
+    def fingerprint(self) -> str:
+        """Return what names the weights as they are: another start of a training, another chain."""
+        found = hashlib.blake2b(digest_size=8)
+        for tensor in self.owned:
+            found.update(tensor.detach().cpu().float().numpy().tobytes())
+        return found.hexdigest()
 
     def check(self, kind: str, sizes: Mapping[str, int]) -> None:
         """Look whether sites can train one model so.
@@ -106,7 +116,7 @@ def held(model: "nn.Module | SiteModel | Shards", ranks: int) -> Held:
         InputError: It cannot be told which rank has which part of the model.
     """
     if isinstance(model, Shards):
-        return Held(model.owned, model.spread)
+        return Held(model.owned, model.spread, is_all=ranks == 1 and model.spread is None)
     if not isinstance(model, nn.Module):
         return _of_site_model(model, ranks)
     if any(kind.__module__.partition(".")[0] == "deepspeed" for kind in type(model).__mro__):
@@ -115,7 +125,7 @@ def held(model: "nn.Module | SiteModel | Shards", ranks: int) -> Held:
     trained = [(name, p) for name, p in model.named_parameters() if p.requires_grad]
     spread = [p for _, p in trained if _is_spread(p)]
     if ranks == 1 and not spread:
-        return Held([p.detach() for _, p in trained], alike=True, has_gradients=True)
+        return Held([p.detach() for _, p in trained], alike=True, has_gradients=True, is_all=True)
     if spread:
         return _of_spread(model, trained, ranks)
     return _of_copies(model, trained)
@@ -126,6 +136,22 @@ def module_of(model: "nn.Module | SiteModel | Shards") -> nn.Module:
     if isinstance(model, Shards):
         return nn.Module()
     return model if isinstance(model, nn.Module) else model.module
+
+
+def check_update(averaging: str, clip_norm: float) -> None:
+    """Raise ``InputError`` unless nothing is to be done to gradients before a library's update.
+
+    Args:
+        averaging: Kind of method that averages gradients; empty where none are averaged.
+        clip_norm: To which gradients are to be clipped; 0 for any.
+    """
+    if averaging:
+        text = f"{averaging} averages gradients before an update; this one is a library's"
+        raise InputError([Problem(text, remedy="take kind outer", field="sync.kind")])
+    if clip_norm:
+        text = "gradients are to be clipped before an update that a library makes itself"
+        remedy = "leave it 0, and have the library clip them"
+        raise InputError([Problem(text, remedy=remedy, field="options.clip_norm")])
 
 
 def clip(parameters: Sequence[nn.Parameter], norm: float) -> float:
@@ -154,6 +180,7 @@ def _of_site_model(model: "SiteModel", ranks: int) -> Held:
         alike=not model.axes.is_spread,
         boxes=[(p.name, p.start, tuple(p.tensor.shape), p.owner) for p in pieces],
         has_gradients=True,
+        is_all=ranks == 1,
     )
 
 

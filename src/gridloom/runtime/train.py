@@ -23,12 +23,13 @@ from gridloom.runtime.gpt import check_shape
 from gridloom.runtime.inside.axes import Axes
 from gridloom.runtime.inside.parallelize import parallelize_gpt
 from gridloom.runtime.memory import peak_bytes, reset_peak, resident_bytes
-from gridloom.runtime.records import METRICS_FILE, SITE_METRICS_FILE, StepMetrics, append_line
+from gridloom.runtime.peak import peak_flops
+from gridloom.runtime.records import StepMetrics, append_line, metrics_file
 from gridloom.runtime.run import Run
 from gridloom.runtime.save import keeper
 from gridloom.runtime.schedule import check_recipe
 from gridloom.runtime.shares import Shares
-from gridloom.runtime.step import Parts, Stepper, round_metrics
+from gridloom.runtime.step import Parts, Stepper
 from gridloom.runtime.traffic import Meter, open_sockets
 from gridloom.runtime.updates import Sync, SyncOptions
 from gridloom.runtime.wan.rounds import RoundPolicy
@@ -76,6 +77,9 @@ class Trainer:
         self._corpus = load_corpus(recipe.data)
         sampler = Sampler(self._corpus.train, training.sequence_length, training.seed)
         self._shares = Shares(recipe.plan, place.site_sizes, place.number, training.global_batch)
+        self._peak_flops = peak_flops(
+            run.device, training.precision, run.clock, recipe.device_flops
+        )
         self._before_model_bytes = resident_bytes()
         plan = msgspec.structs.replace(
             recipe.plan,
@@ -90,7 +94,7 @@ class Trainer:
         with _ports_guarded():
             self._sync = Sync(run, model, optimizer, *self._method())
         self._keeper = keeper(run, recipe, self._corpus.fingerprint, model, self._sync)
-        parts = Parts(run, model, optimizer, self._sync, sampler, self._shares)
+        parts = Parts(run, model, optimizer, self._sync, sampler, self._shares, self._peak_flops)
         self._stepper = Stepper(recipe, attempt, parts, within)
 
     def run(self) -> int:
@@ -135,8 +139,7 @@ class Trainer:
         sync.finish()
         between_bytes = sync.traffic_bytes
         if last is not None:
-            last = msgspec.structs.replace(last, rounds=last.rounds + round_metrics(sync))
-            self._save(last)
+            self._save(self._stepper.complete(last))
         ended = Ended(
             resumed=min(resumed, steps),
             exchange_bytes=exchange_bytes,
@@ -145,6 +148,7 @@ class Trainer:
             peak_bytes=peak_bytes(self._run.device),  # of training; evaluation follows
             before_model_bytes=self._before_model_bytes,
             train_s=self._run.clock.monotonic_s() - start_s,
+            device_flops=self._peak_flops,
         )
         if self._run.place.number > 0:
             return EXIT_DONE  # the first site evaluates the one model, and writes the result
@@ -216,12 +220,9 @@ class Trainer:
         place = self._run.place
         if not place.is_first:
             return
-        name = METRICS_FILE
-        if place.number > 0:
-            if self._recipe.sync.kind != "outer":
-                return  # the first site's rows have the numbers of all
-            name = SITE_METRICS_FILE.format(site=place.site)
-        append_line(Path(place.run_dir) / name, metrics)
+        if place.number > 0 and self._recipe.sync.kind != "outer":
+            return  # the first site's rows have the numbers of all
+        append_line(Path(place.run_dir) / metrics_file(place.site, place.number), metrics)
 
 
 def stride_of(sync: SiteSync) -> int:

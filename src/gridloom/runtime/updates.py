@@ -4,7 +4,6 @@ A training loop calls ``step`` after ``backward``; what the sites exchange, and 
 the job's ``SiteSync``. With one site nothing is exchanged.
 """
 
-import hashlib
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -12,23 +11,23 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.distributed as dist
-from torch import Tensor, nn
+from torch import nn
 
 from gridloom.base.codec import digest, encode
-from gridloom.base.errors import InputError, Problem
+from gridloom.base.errors import InputError
 from gridloom.model.parallel import SiteSync
 from gridloom.runtime.averaging import Averaging, Owned
 from gridloom.runtime.compress import NotFiniteError
+from gridloom.runtime.contact import Combine, connect
 from gridloom.runtime.run import Run
-from gridloom.runtime.shards import Shards, clip, held, module_of
+from gridloom.runtime.shards import Shards, check_update, clip, held, module_of
+from gridloom.runtime.sync_metrics import RoundLog, SyncMeter, SyncMetrics
 from gridloom.runtime.wan.agreement import Agreement, LocalAgreement
 from gridloom.runtime.wan.buckets import gradient_of
-from gridloom.runtime.wan.connect import Agreed, connect
 from gridloom.runtime.wan.deep_encoder import check_optimizer
 from gridloom.runtime.wan.events import LinkFacts
 from gridloom.runtime.wan.fragments import Fragments
 from gridloom.runtime.wan.gradient_sync import GradientSync, Riders
-from gridloom.runtime.wan.history import Buffer, Given
 from gridloom.runtime.wan.local_data import PrivacySpent, PrivateAgreement, agreement, check_sites
 from gridloom.runtime.wan.methods import check, codec, last_passes
 from gridloom.runtime.wan.outer import Fragment, OuterRule
@@ -83,6 +82,7 @@ class Sync:
         traffic_bytes: Sent to and received from other sites, when this one left them.
         sums: The numbers that rode with the last update, summed over the sites in it; this site's
             own where gradients are not exchanged.
+        meter: Measures the updates.
     """
 
     each_rank = True
@@ -111,6 +111,8 @@ class Sync:
         self._held.check(how.kind, run.place.ranks_by_site)
         module = module_of(model)
         self._parameters = [p for p, _ in self._pieces(module)]
+        self.meter = SyncMeter(run, self._cut)
+        self._measured = self.meter.start
         self.steps, self.norm, self.traffic_bytes = 0, 0.0, 0
         self.sums: tuple[float, ...] = ()
         self._is_restored = False
@@ -118,14 +120,14 @@ class Sync:
         self._tokens = 0.0
         self._peers: Peers | None = None
         self._told: list[str] = []
-        self._last_rounds: list[OuterRound] = []
+        self._log = RoundLog()
         self._ranks: SiteAgreement | None = None
         self._agreement: Agreement | None = None
         self._own: LocalAgreement | None = None
         self._outer: OuterSync | None = None
         self._averaging: Averaging | None = None
-        self._is_met = len(run.place.sites) == 1
-        if not self._is_met:
+        self._is_met = self._is_alone = len(run.place.sites) == 1
+        if not self._is_alone:
             self._connect(module)
 
     def meet(self) -> None:
@@ -144,9 +146,11 @@ class Sync:
         inner = self._speaking()
         if inner is not None and self._peers is not None:
             before = self._peers.rounds.version
-            inner.join(self._options.patience_s, self._run.is_asked_to_stop)
+            with self._peers.exposed():
+                inner.join(self._options.patience_s, self._run.is_asked_to_stop)
             if isinstance(self._own, PrivateAgreement) and self._own.shield is not None:
                 self._own.shield.rejoin(before, self._peers.rounds.version)
+            self.meter.round = self._peers.rounds.version
         self._let_go_on()
 
     def step(
@@ -176,11 +180,14 @@ class Sync:
         if not 0 <= tokens < math.inf:
             raise InputError(f"a training step on {tokens:g} tokens; it is a number from 0")
         if update is not None:
-            self._check_update()
+            averages = self._averaging is not None or self._how.kind == "accumulated"
+            check_update(self._how.kind if averages else "", self._options.clip_norm)
         self.meet()
+        self.meter.phases.end("outside")
         self.sums = tuple(numbers)
         if self._cut is not None:
             self._cut.finish()
+            self.meter.phases.end("within_site")
         self._tokens += tokens
         self._since_update += 1
         if self._averaging is not None:
@@ -196,20 +203,37 @@ class Sync:
         else:
             self._update_alone(update)
             self._train(self._tokens)
+        if not self._is_alone:
+            self.meter.phases.end("between_site")
         self._begin_anew(zero=update is None)
+        self.meter.phases.end("optimizer")
         return True
+
+    def metrics(self) -> SyncMetrics:
+        """Return what the updates since the last call took, and what travelled behind them.
+
+        It is measured in any case: a few looks at the clock a step. Forward and backward passes of
+        a loop of one's own are not told apart: only hooks in the model could, and would slow it.
+        """
+        before, self._measured = self._measured, self.meter.total()
+        return self._measured.since(before)
 
     def finish(self) -> None:
         """Bring all sites to one model after the last step, and part from them."""
         self.meet()
         patience_s, peers = self._options.patience_s, self._peers
+        self.meter.phases.end("outside")
         inner = self._speaking()
-        if inner is not None:
-            inner.finish(patience_s)
+        if inner is not None and peers is not None:
+            with peers.exposed():
+                inner.finish(patience_s)
         self._let_go_on()
+        if not self._is_alone:
+            self.meter.phases.end("between_site")
         if self._averaging is not None:
             self._averaging.stop()
-        self._told, self._last_rounds = self.events(), self.rounds()
+        self._told = self.events()
+        self._note_rounds()
         self.traffic_bytes = 0 if peers is None else peers.traffic_bytes()
         self._outer = self._averaging = self._peers = self._ranks = None
 
@@ -244,12 +268,13 @@ class Sync:
 
     def rounds(self) -> list[OuterRound]:
         """Return the outer rounds that have ended since the last call."""
-        if self._outer is None:
-            last, self._last_rounds = self._last_rounds, []
-            return last
-        done, self._outer.done = self._outer.done, []
-        spent = self.privacy() if done else None
-        return done if spent is None else [replace(one, epsilon=spent.epsilon) for one in done]
+        self._note_rounds()
+        return self._log.take()
+
+    def unreported(self) -> list[OuterRound]:
+        """Return the outer rounds that have ended since the last call of this method."""
+        self._note_rounds()
+        return self._log.take_unreported()
 
     def privacy(self) -> PrivacySpent | None:
         """Return what this site's updates have told about it so far.
@@ -310,6 +335,16 @@ class Sync:
         if self._averaging is not None:
             self._averaging.end_batch(self._since_update)
 
+    def _note_rounds(self) -> None:
+        """Keep what rounds did, for those who will ask."""
+        if self._outer is None:
+            return
+        done, self._outer.done = self._outer.done, []
+        spent = self.privacy() if done else None
+        if spent is not None:
+            done = [replace(one, epsilon=spent.epsilon) for one in done]
+        self._log.note(done)
+
     def _pieces(self, module: nn.Module) -> list[tuple[nn.Parameter, bool]]:
         """Return what is trained on this rank, and whether it speaks for it."""
         if self._cut is None:
@@ -317,26 +352,18 @@ class Sync:
         pieces = self._cut.parameters
         return [(one.parameter, one.owner) for one in pieces if one.parameter.requires_grad]
 
-    def _check_update(self) -> None:
-        """Raise ``InputError`` unless nothing is to be done to gradients before an update."""
-        if self._averaging is not None or self._how.kind == "accumulated":
-            text = f"{self._how.kind} averages gradients before an update; this one is a library's"
-            raise InputError([Problem(text, remedy="take kind outer", field="sync.kind")])
-        if self._options.clip_norm:
-            text = "gradients are to be clipped before an update that a library makes itself"
-            remedy = "leave it 0, and have the library clip them"
-            raise InputError([Problem(text, remedy=remedy, field="options.clip_norm")])
-
     def _connect(self, module: nn.Module) -> None:
         # of a library's wrappers, those for several ranks put this into a name
         names = [(n.replace("module.", ""), tuple(p.shape)) for n, p in module.named_parameters()]
         alike = (self._how, names, self._layout(), self._options.identity)
-        combine = _Combine()
+        combine = Combine()
         is_first = self._run.place.is_first
         if is_first:
+            settings = digest(alike)
             policy = replace(self._options.rounds, patience_s=self._options.patience_s)
-            agreed = Agreed(digest(alike), self._how, policy, combine)
-            self._peers = connect(self._run, agreed, self._options.transport)
+            links = policy, self._options.transport
+            self._peers = connect(self._run, settings, combine, self._how, links)
+            self.meter.peers = self._peers
         if self._how.kind == "outer":
             self._agreement = agreement = self._agree()
             if self._peers is not None:
@@ -354,7 +381,7 @@ class Sync:
         if self._own is not None:
             self._own.restart()
         if self._peers is not None:
-            self._peers.rounds.chain = _fingerprint(self._held.owned)
+            self._peers.rounds.chain = self._held.fingerprint()
             if self._averaging is not None:
                 self._peers.rounds.version = self.steps // self._options.stride
 
@@ -364,23 +391,19 @@ class Sync:
         if self._held.alike:
             return buckets
         own = self._held.layout()
-        if self._is_alone():
+        if self._held.is_all:
             return [*buckets, own]
         return buckets + SiteRanks().table(torch.tensor([own])).flatten().tolist()
 
-    def _is_alone(self) -> bool:
-        """Return whether this rank is all there is of its site, and of its weights."""
-        return self._run.place.size == 1 and self._held.spread is None
-
     def _agree(self) -> Agreement:
         """Return what this site agrees on with the others, as this rank holds it."""
-        how, is_alone = self._how, self._is_alone()
+        how = self._how
         fragments = Fragments(self._held.owned, how.fragments)
         rule = OuterRule(how.outer_learning_rate, how.outer_momentum)
         agreed = [Fragment(fragments.read(i), rule, codec(how)) for i in range(len(fragments))]
-        site_sum = float if is_alone else SiteRanks().sum
+        site_sum = float if self._held.is_all else SiteRanks().sum
         own = self._own = agreement(how.privacy, fragments, agreed, self._inner(), site_sum)
-        if is_alone:
+        if self._held.is_all:
             return own
         self._ranks = SiteAgreement(own, self._held.follow, alike=self._held.alike)
         return self._ranks
@@ -449,6 +472,8 @@ class Sync:
         self._update()
 
     def _update(self) -> None:
+        if not self._is_alone:
+            self.meter.phases.end("between_site")
         norm = self._options.clip_norm
         if norm > 0:
             if self._cut is not None:
@@ -458,6 +483,7 @@ class Sync:
         if self._cut is None or self._cut.scaler is None or 0 < self.norm < math.inf:
             self._optimizer.step()  # else low precision has lost the gradients of this step
         self.steps += self._options.stride
+        self.meter.phases.end("optimizer")
 
     def _begin_anew(self, *, zero: bool = True) -> None:
         self._since_update, self._tokens = 0, 0.0
@@ -469,20 +495,3 @@ class Sync:
             self._cut.gradients.zero()
         else:
             self._optimizer.zero_grad()
-
-
-class _Combine:
-    """Rounds are made before what combines their payloads."""
-
-    by: Callable[[Sequence[Given]], Buffer]
-
-    def __call__(self, given: Sequence[Given]) -> Buffer:
-        return self.by(given)
-
-
-def _fingerprint(weights: Sequence[Tensor]) -> str:
-    """Return what names the weights that a training begins with: another start, another chain."""
-    found = hashlib.blake2b(digest_size=8)
-    for tensor in weights:
-        found.update(tensor.detach().cpu().float().numpy().tobytes())
-    return found.hexdigest()

@@ -190,6 +190,7 @@ def _recipe(job: JobDocument, checkpoint_directory: str) -> GptRecipe:
             keep=job.checkpoint.keep,
         ),
         sync=SiteSync() if sync == "auto" else sync,
+        device_flops=job.device_flops,
     )
 
 

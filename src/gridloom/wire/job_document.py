@@ -221,6 +221,15 @@ class JobDocument(Document):
             " same with fp16, and a scale of the loss."
         ),
     ] = "fp32"
+    device_flops: Annotated[
+        float | None,
+        _NOT_NEGATIVE,
+        Field(
+            description="Peak flop/s of a device, for MFU; 0: no MFU. Default: its data sheet's, or"
+            " what a few products reach.",
+            examples=[989e12],
+        ),
+    ] = None
     optimizer: OptimizerDocument = Field(
         OptimizerDocument(), description="How the recipe's weights are updated."
     )

@@ -27,7 +27,7 @@ RESERVED_ENV = frozenset(
 
 RECIPE_FIELDS = (
     "model", "data.text", "data.held_out", "steps", "tokens", "global_batch", "sequence_length",
-    "micro_batch", "precision", "optimizer", "seed", "checkpoint",
+    "micro_batch", "precision", "device_flops", "optimizer", "seed", "checkpoint",
 )  # fmt: skip
 
 _ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")

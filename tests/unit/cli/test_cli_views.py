@@ -16,7 +16,17 @@ JOB_KEYS = {
 SUMMARY_KEYS = {
     *("job", "name", "state", "reason", "attempts", "steps", "steps_repeated", "run_dir"),
     *("checkpoint_step", "loss", "bits_per_byte", "bigram_bits_per_byte", "tokens_per_s", "sites"),
-    *("evictions", "step_s", "bytes", "memory_bytes_per_rank", "run_s", "cost", "energy_wh"),
+    *(
+        "evictions",
+        "step_s",
+        "time",
+        "mfu",
+        "bytes",
+        "memory_bytes_per_rank",
+        "run_s",
+        "cost",
+        "energy_wh",
+    ),
 }
 
 

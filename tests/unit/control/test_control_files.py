@@ -86,8 +86,22 @@ def test_missing_and_odd_numbers_become_none() -> None:
     assert decode_metric(b'{"step": 3, "sites": {"a": 1, "b": {}}}')["sites"] == {"b": {}}  # type: ignore[index]
 
 
+def test_sites_with_rows_of_their_own_are_found_by_their_files(tmp_path: Path) -> None:
+    run_dir = tmp_path / "job-1"
+    run_dir.mkdir()
+    (run_dir / rundir.METRICS_FILE).write_bytes(data(line(1)))
+    for site, count in (("west-2", 2), ("east", 1)):
+        rows = [line(step, sites={}, site=site) for step in range(1, count + 1)]
+        (run_dir / f"metrics-{site}.jsonl").write_bytes(data(*rows))
+    others = rundir.other_metrics(run_dir)
+    assert {site: len(rows) for site, rows in others.items()} == {"east": 1, "west-2": 2}
+    facts = summarised(tmp_path, job(JobState.RUNNING), GRID)
+    assert list(facts["time"]) == ["north", "south", "east", "west-2"]
+
+
 def test_a_job_without_metrics_or_result_has_none(tmp_path: Path) -> None:
     assert list(rundir.metrics(tmp_path)) == []
+    assert rundir.other_metrics(tmp_path) == {}
     assert rundir.result(tmp_path) == {}
 
 
@@ -104,6 +118,12 @@ def test_progress_is_the_mean_of_the_newest_steps() -> None:
     now = meter.now()
     assert (now.step, now.steps, now.tokens_per_s, now.eta_s) == (30, 50, 50.0, 40.0)
     assert now.site_share == {"north": 0.5, "south": 1.0}
+
+
+def test_a_program_that_tells_no_tokens_tells_its_own_speed() -> None:
+    meter = ProgressMeter(steps=0)
+    meter.feed([data(line(1, tokens=None, tokens_per_s=7.0)).strip()])
+    assert meter.now().tokens_per_s == 7.0
 
 
 def test_a_new_attempt_is_measured_anew() -> None:

@@ -16,6 +16,7 @@ from tests.unit.control.nouns import GRID, ended, job, reason, spec
 from gridloom.control.report import attempt_line, report_html, summary_rows
 from gridloom.control.summary import newest_by_step, summary
 from gridloom.control.svg import line_chart, stacked_chart
+from gridloom.control.time_spent import shares, time_by_site
 from gridloom.model.life import JobState
 from gridloom.model.parallel import ParallelPlan, SiteSync
 from gridloom.model.reason import Why
@@ -51,6 +52,19 @@ class Page(HTMLParser):
         self.text.append(data)
 
 
+def at_site(step: int, step_s: float = 1.0) -> dict[str, Any]:
+    """What a row says of a site; of the step before, but for the passes and the data."""
+    before = {
+        "within_site_s": 0.1,
+        "between_site_s": 0.2,
+        "optimizer_s": 0.05,
+        "between_site_hidden_s": 0.3,
+        "step_s": step_s,
+    }
+    now = {"compute_s": 0.4, "forward_s": 0.15, "data_s": 0.05, "checkpoint_s": 0.0}
+    return {**now, **(before if step > 1 else dict.fromkeys(before, 0.0))}
+
+
 def metrics(count: int = 4, **changes: Any) -> list[dict[str, Any]]:
     return [
         {
@@ -59,10 +73,18 @@ def metrics(count: int = 4, **changes: Any) -> list[dict[str, Any]]:
             "loss": 5.0 - 0.5 * step,
             "tokens_per_s": 1000.0 + 10 * step,
             "compute_s": 0.4,
+            "forward_s": 0.15,
+            "backward_s": 0.25,
+            "optimizer_s": 0.05,
             "within_site_s": 0.1,
             "between_site_s": 0.2,
+            "between_site_hidden_s": 0.3,
             "data_s": 0.05,
+            "other_s": 0.2,
             "checkpoint_s": None,
+            "mfu": 0.3 + 0.01 * step,
+            "links": {"south": {"sent": 100, "received": 10}},
+            "sites": {"north": at_site(step), "south": at_site(step, 1.5)},
             **changes,
         }
         for step in range(1, count + 1)
@@ -105,7 +127,7 @@ def test_the_report_is_well_formed_and_needs_nothing_else() -> None:
     read = Page(html)
     assert {"script", "link", "img", "iframe"}.isdisjoint(read.seen)
     assert "http" not in html
-    assert read.seen.count("svg") == 3
+    assert read.seen.count("svg") == 4
 
 
 def test_the_summary_tells_how_often_others_needed_the_devices() -> None:
@@ -149,6 +171,19 @@ def test_a_job_without_anything_yet_has_a_summary_and_a_report(state: JobState) 
         ({}, "held-out text", "2.500 bits per byte (a byte-bigram model: 3.900)"),
         ({"bigram_bits_per_byte": None}, "held-out text", "2.500 bits per byte"),
         ({}, "site north", "ranks 0-2 on n1, n2"),
+        ({}, "links of the first site", "300 B to south, 30 B from it"),
+        ({}, "MFU", "33.0% of the devices' peak rate (median step)"),
+        (
+            {},
+            "time at south",
+            "1.5 s a step: forward 10%, backward 17%, optimiser 3%, inside the site 7%, "
+            "between sites 13%, data 3%, other 47%",
+        ),
+        (
+            {},
+            "exchange between sites",
+            "a step: north 0.2 s exposed, 0.3 s hidden; south 0.2 s exposed, 0.3 s hidden",
+        ),
         ({}, "cost", "0.0500 EUR at 1.5 an hour"),
         ({}, "energy", "3 Wh by the sites' stated power"),
     ],
@@ -182,9 +217,10 @@ def test_hostile_names_are_text_and_nothing_else() -> None:
     facts = {**finished(), "name": evil, "job": evil}
     facts["sites"] = {evil: {"ranks": [0], "nodes": {evil: [0]}}}
     facts["attempts"][0]["sentence"] = evil
+    facts["time"] = {evil: facts["time"]["north"]}
     read = Page(report_html(facts, metrics()))
     assert "script" not in read.seen
-    assert "".join(read.text).count(evil) >= 5
+    assert "".join(read.text).count(evil) >= 8
 
 
 ODD: dict[str, list[dict[str, Any]]] = {
@@ -263,6 +299,48 @@ def test_a_training_step_as_predicted_beside_the_median_measured() -> None:
     told = dict(summary_rows(facts))["a training step"]
     assert told == "0.5 s measured (median), 0.55 s predicted (+10%)"
     assert "a training step" not in dict(summary_rows(summary(one, rows, {}, GRID)))
+
+
+def test_parts_of_a_step_add_up_to_it_at_every_site() -> None:
+    time = finished()["time"]
+    for site, step_s in (("north", 1.0), ("south", 1.5)):
+        parts = time[site]
+        assert parts["steps"] == 4  # of the first nobody has told how long it took
+        assert parts["step_s"] == pytest.approx(step_s)
+        assert parts["backward_s"] == pytest.approx(0.25)
+        assert parts["other_s"] == pytest.approx(step_s - 0.8)
+        spent = shares(parts)
+        assert sum(spent.values()) == pytest.approx(1.0)
+        assert spent["between sites"] == pytest.approx(0.2 / step_s)
+        assert "forward and backward" not in spent
+
+
+def test_where_passes_are_not_told_apart_they_are_one_part() -> None:
+    rows = [
+        {**row, "forward_s": None, "sites": {"north": {**at_site(2), "forward_s": None}}}
+        for row in metrics(2)
+    ]
+    parts = time_by_site(rows, {})["north"]
+    assert (parts["forward_s"], parts["backward_s"]) == (None, None)
+    assert shares(parts)["forward and backward"] == pytest.approx(0.4)
+    assert "forward and backward" in report_html(finished(), rows)
+
+
+def test_rows_of_before_and_rows_that_say_nothing_do_no_harm() -> None:
+    old = {"compute_s": 0.5, "data_s": 0.0, "within_site_s": 0.0, "between_site_s": 0.25}
+    rows: list[dict[str, Any]] = [{"step_s": one, "sites": {"north": old}} for one in (1.0, None)]
+    parts = time_by_site(rows, {"south": [{"site": "south", "step_s": math.inf}, {"step_s": 1}]})
+    assert list(parts) == ["north"]
+    assert (parts["north"]["steps"], parts["north"]["other_s"]) == (1, 0.25)
+    assert time_by_site([{"step_s": 1.0, "sites": {"n": {"compute_s": 3.0}}}], {})["n"][
+        "other_s"
+    ] == pytest.approx(0.0)
+
+
+def test_links_are_those_of_the_last_attempt() -> None:
+    assert finished()["bytes"]["links"] == {"south": {"sent": 300, "received": 30}}
+    facts = summary(job(JobState.RUNNING, recipe=True), metrics(2, links={"south": 3}), {}, GRID)
+    assert facts["bytes"]["links"] == {"south": {"sent": 0, "received": 0}}
 
 
 if __name__ == "__main__":

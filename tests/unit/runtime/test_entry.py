@@ -23,6 +23,7 @@ from gridloom.base.system import SystemClock
 from gridloom.model.parallel import ParallelPlan, SiteSync
 from gridloom.model.recipe import CheckpointPolicy, GptRecipe, GptShape
 from gridloom.model.transformer import Experts
+from gridloom.runtime.records import Result, StepMetrics
 from gridloom.wire.launch import (
     EXIT_CONFIG,
     EXIT_DONE,
@@ -36,6 +37,7 @@ from gridloom.wire.launch import (
 )
 
 EXIT_FAILED = 1
+DEVICE_FLOPS = 1e12
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(240)]
 
@@ -89,7 +91,7 @@ def load_weights(path: Path) -> dict[str, Tensor]:
 @pytest.fixture(scope="module")
 def module_recipe(tmp_path_factory: pytest.TempPathFactory) -> GptRecipe:
     recipe = recipe_in(tmp_path_factory.mktemp("cuts"))
-    return changed(recipe, steps=50)
+    return msgspec.structs.replace(changed(recipe, steps=50), device_flops=DEVICE_FLOPS)
 
 
 @pytest.fixture(scope="module")
@@ -125,6 +127,11 @@ def alone(module_recipe: GptRecipe, module_launch: Any) -> Run:
     assert run.wait() == [EXIT_DONE], run.errors
     assert len(run.losses) == 50
     assert run.losses[-1] < run.losses[0] - 1
+    check_parts(run.metrics, run.result, sites=1)
+    for row in run.metrics:
+        assert row.between_site_s == row.within_site_hidden_s == 0.0
+        use = row.tokens_per_s * run.result.flops_per_token / DEVICE_FLOPS
+        assert row.mfu == pytest.approx(use)
     return run  # type: ignore[no-any-return]
 
 
@@ -141,6 +148,11 @@ def test_however_the_ranks_are_cut_the_losses_are_the_same(
     assert result.bits_per_byte == pytest.approx(whole.bits_per_byte, abs=cut.within)
     assert result.bigram_bits_per_byte == whole.bigram_bits_per_byte
     assert (result.steps, result.ranks, result.parameters) == (50, sum(cut.sites), 8032)
+    check_parts(run.metrics, result, len(cut.sites))
+    is_split = cut.plan.pipeline == 1  # else stages have the passes take turns
+    assert {row.forward_s is not None for row in run.metrics} == {is_split}
+    has_copies = cut.plan.replica_ranks == 1 and not cut.plan.zero
+    assert {row.within_site_hidden_s is not None for row in run.metrics} == {has_copies}
     counts = result.bytes
     assert counts.between_sites.measured == pytest.approx(counts.between_sites.predicted, rel=0.1)
     if counts.within_sites.predicted is not None:
@@ -182,6 +194,7 @@ def test_what_a_run_writes(recipe: GptRecipe, launch: Any) -> None:
     assert row.checkpoint_s > 0 == row.sites["site0"].checkpoint_s
     assert run.metrics[4].sites["site1"].checkpoint_s > 0
     assert min(row.compute_s, row.within_site_s, row.between_site_s, row.data_s, row.now_s) > 0
+    check_row(row, before=run.metrics[2])
     assert row.within_sites_bytes
     assert row.between_sites_bytes
     result = run.result
@@ -189,7 +202,40 @@ def test_what_a_run_writes(recipe: GptRecipe, launch: Any) -> None:
     assert (result.loss_first, result.loss_last) == (run.losses[0], run.losses[-1])
     assert result.tokens == 5 * 8 * 32
     assert result.held_out_files >= 1
+    assert result.device_flops is not None  # measured: nobody has told
+    check_parts(run.metrics, result, sites=2)
     assert result.memory.peak_bytes_per_rank >= result.memory.before_model_bytes_per_rank > 0
+
+
+def check_parts(rows: Sequence[StepMetrics], result: Result, sites: int) -> None:
+    """Check that the parts of each step are all of it, and that links sum to the result."""
+    for row in rows:
+        parts_s = row.compute_s + row.within_site_s + row.between_site_s + row.data_s
+        parts_s += row.optimizer_s + row.other_s
+        assert row.step_s == pytest.approx(parts_s)
+        assert row.other_s >= 0
+        assert row.between_site_hidden_s >= 0
+        if row.forward_s is not None:
+            assert row.backward_s is not None
+            assert row.compute_s == pytest.approx(row.forward_s + row.backward_s)
+        assert len(row.links) == sites - 1
+    over = [link.sent + link.received for row in rows for link in row.links.values()]
+    assert sum(over) == result.bytes.between_sites.measured
+
+
+def check_row(row: StepMetrics, before: StepMetrics) -> None:
+    """Check what a row tells of two sites whose ranks have whole copies."""
+    assert row.forward_s is not None
+    assert row.backward_s is not None
+    assert row.within_site_hidden_s is not None
+    assert min(row.forward_s, row.backward_s, row.optimizer_s) > 0 <= row.within_site_hidden_s
+    assert row.mfu is not None
+    assert row.mfu > 0
+    for site in row.sites.values():
+        assert site.forward_s is not None
+        assert 0 < site.forward_s < site.compute_s
+        assert min(site.optimizer_s, site.step_s) > 0 <= site.between_site_hidden_s
+    assert row.sites["site0"].between_site_hidden_s == pytest.approx(before.between_site_hidden_s)
 
 
 def test_a_large_bucket_costs_what_is_predicted(recipe: GptRecipe, launch: Any) -> None:
@@ -291,6 +337,7 @@ def test_sites_that_exchange_weights_train_by_themselves_and_end_with_one_model(
     assert all(one.norm > 0 and (one.cosine is None) == (one.sites != both) for one in rounds)
     counts = run.result.bytes
     assert counts.within_sites.measured is None
+    check_parts(mine, run.result, sites=2)
     assert 0.5 < counts.between_sites.measured / counts.between_sites.predicted < 3
     weights = [
         load_weights(Path(recipe.checkpoint.directory) / site / "step-00000024")

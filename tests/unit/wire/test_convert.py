@@ -70,6 +70,7 @@ def test_everything_that_can_be_said_arrives() -> None:
                        " rope_base: 500")
         .replace("tokens: 10_000", "steps: 1_000")
         + "data: {text: [a, b], held_out: 0.1}\nmicro_batch: 2\nprecision: bf16\nseed: 5\n"
+        "device_flops: 2.5e12\n"
         "optimizer: {learning_rate: 1, min_learning_rate: 0, warmup_steps: 0, weight_decay: 0,"
         " beta1: 0.8, beta2: 0.9, clip_norm: 0}\ncheckpoint: {interval: 7, keep: 9}\n"
     ).recipe  # fmt: skip
@@ -84,6 +85,7 @@ def test_everything_that_can_be_said_arrives() -> None:
             precision="bf16", seed=5,
         ),
         checkpoint=CheckpointPolicy(directory="/c", interval_steps=7, keep=9),
+        device_flops=2.5e12,
     )  # fmt: skip
 
 

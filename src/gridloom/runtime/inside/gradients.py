@@ -9,7 +9,9 @@ from torch import Tensor, nn
 from torch.distributed.fsdp import FSDPModule
 from torch.distributed.tensor import DTensor
 
+from gridloom.base.clock import Clock
 from gridloom.runtime.inside.axes import Axes
+from gridloom.runtime.inside.flights import Flights
 from gridloom.runtime.inside.pieces import COPYING_AXES, Piece
 from gridloom.runtime.inside.replicate import Replicated, copy_together, sum_together
 from gridloom.runtime.inside.shard import set_phase, set_sync
@@ -30,6 +32,7 @@ class Gradients:
             mean: Gradients are averaged over the copies, not summed.
         """
         self._modules, self._pieces, self._axes = modules, pieces, axes
+        self._flights: Flights | None = None
         self._replicated = []
         for kind, axis in (("dense", axes.replicate), ("expert", axes.expert_data)):
             plain = [
@@ -56,6 +59,24 @@ class Gradients:
         """
         for replicated in self._replicated:
             replicated.final = final
+
+    def watch(self, clock: Clock) -> None:
+        """Measure sums on their way behind backward passes, where all ranks have whole copies.
+
+        Where weights, layers or sequences are cut, ranks exchange inside the passes, too; and an
+        accelerator sums in a queue of its own, of whose times the host is not told.
+        """
+        axes = self._axes
+        is_told = axes.device.type == "cpu" or axes.world == 1
+        has_whole = axes.replicate.size == axes.world and axes.context.size == axes.expert.size == 1
+        if is_told and has_whole:
+            self._flights = Flights(clock.monotonic_s)
+            for replicated in self._replicated:
+                replicated.flights = self._flights
+
+    def hidden_s(self) -> float | None:
+        """Return the seconds of them so far; ``None`` where they are not measured."""
+        return None if self._flights is None else self._flights.hidden_s()
 
     def rest(self) -> None:
         """Give gathered weights up after a forward pass that no backward follows.

@@ -1,6 +1,6 @@
 """Forward and backward of a batch through gridloom's own model, for every layout."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any
@@ -41,7 +41,12 @@ class Totals:
 
 
 class Passes:
-    """Takes batches through this rank's part of the model."""
+    """Takes batches through this rank's part of the model.
+
+    Attributes:
+        ended: Told what is over: a ``forward``, a ``backward``, or, where stages of a pipeline have
+            them take turns, all ``passes`` of a batch.
+    """
 
     def __init__(
         self,
@@ -62,6 +67,7 @@ class Passes:
         """
         self._stages, self._axes = stages, axes
         self._gradients, self._scaler = gradients, scaler
+        self.ended: Callable[[str], None] = _unheard
         self._links = stages[0].links
         self._totals, self._weight = self._nothing(), 1.0
         self._pipeline = (
@@ -90,6 +96,7 @@ class Passes:
             self._gradients.expect(last=last, passes=passes)
             with self._kept():
                 self._pipeline.run(inputs, targets, at_once)
+            self.ended("passes")
         else:
             self._in_turn(inputs, targets, last=last)
         return self._totals
@@ -118,7 +125,9 @@ class Passes:
             self._gradients.expect(last=last and number == len(parts))
             with self._kept():
                 loss = self._loss(self._stages[0](tokens), wanted)
+            self.ended("forward")
             torch.autograd.backward(loss)
+            self.ended("backward")
 
     def _loss(self, given: Any, targets: Tensor) -> Tensor:
         """Return what the backward starts from, and note it in the totals."""
@@ -147,6 +156,10 @@ class Passes:
     def _nothing(self) -> Totals:
         zero = torch.zeros((), device=self._axes.device)
         return Totals(zero, zero.long(), zero)
+
+
+def _unheard(phase: str) -> None:
+    """Nobody wants to know."""
 
 
 def _to_host(kept: Tensor) -> Any:

@@ -8,6 +8,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from gridloom.runtime.inside.axes import Axis
+from gridloom.runtime.inside.flights import Flights
 
 BUCKET_BYTES = 25 * 2**20
 """Gradients that travel together, as torch's DistributedDataParallel has it by default (Li et al.
@@ -37,6 +38,7 @@ class Replicated:
         passes: How often each gradient is added to before it is complete.
         final: Called with the parameters of each bucket, in order, when their sums are complete;
             may use collectives: it comes at the same place between those of the buckets everywhere.
+        flights: Measures how long sums are on their way, where somebody wants to know.
     """
 
     def __init__(
@@ -51,6 +53,7 @@ class Replicated:
         """
         self.sync, self.passes = True, 1
         self.final: Callable[[Sequence[nn.Parameter]], None] | None = None
+        self.flights: Flights | None = None
         self._axis, self._divide = axis, divide
         self._buckets = _buckets([p for p in reversed(parameters) if p.requires_grad])
         self._next = self._complete = 0
@@ -100,6 +103,8 @@ class Replicated:
         self._next += 1
         if self._axis.size > 1:
             bucket.work = dist.all_reduce(bucket.flat, group=self._axis.group, async_op=True)
+            if self.flights is not None and bucket.work is not None:
+                self.flights.left(bucket.work)
         if self.final is not None:
             self._wait(self._next - 1)  # while this one is on its way
 
@@ -109,7 +114,7 @@ class Replicated:
             bucket = self._buckets[self._complete]
             self._complete += 1
             if bucket.work is not None:
-                bucket.work.wait()
+                bucket.work.wait() if self.flights is None else self.flights.await_(bucket.work)
             if self._divide != 1.0:
                 bucket.flat.div_(self._divide)
             if self.final is not None:

@@ -1,7 +1,7 @@
 """The model of one site as one rank holds it: the same calls for every way it is cut."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 
@@ -117,6 +117,11 @@ class SiteModel:
         if complete:
             self.finish()
         return totals
+
+    def tell(self, ended: Callable[[str], None]) -> None:
+        """Have it told what is over of each batch, as ``Passes.ended``; gridloom's own model."""
+        if self._passes is not None:
+            self._passes.ended = ended
 
     def evaluate(self, inputs: Tensor, targets: Tensor) -> Totals:
         """Take a batch forward alone; arguments, result and errors as of ``accumulate``."""

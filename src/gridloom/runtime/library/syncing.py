@@ -6,7 +6,8 @@ import torch
 from torch import nn
 
 from gridloom.model.parallel import SiteSync
-from gridloom.runtime.library.start import current
+from gridloom.runtime.library.rows import Rows
+from gridloom.runtime.library.start import current, on_report
 from gridloom.runtime.shards import Shards
 from gridloom.runtime.updates import Sync, SyncOptions
 
@@ -22,6 +23,8 @@ def sync(
 ) -> Sync:
     """Return what makes the updates, with the other sites where there are any.
 
+    What they take is measured, and `gl.report` writes it down: see ``Sync.metrics``.
+
     Args:
         model: Its trainable parameters are exchanged; equal at all sites. Where a site has several
             ranks, what ``gl.parallelize`` returned, or for kind ``outer`` a model that another
@@ -33,4 +36,6 @@ def sync(
         options: Clipping, patience, and the connections' settings.
     """
     run = current()
-    return Sync(run, model, optimizer, how or run.place.sync, options or SyncOptions())
+    made = Sync(run, model, optimizer, how or run.place.sync, options or SyncOptions())
+    on_report(Rows(run, made).write)
+    return made

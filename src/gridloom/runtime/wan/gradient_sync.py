@@ -119,8 +119,13 @@ class GradientSync:
             NotFiniteError: They are not finite; nothing was sent, and there was no update.
             PeerLostError: This site is to stop, and waits for one that was lost.
         """
-        rounds = self._peers.rounds
         self.sums = tuple(numbers)
+        with self._peers.exposed():
+            return self._exchange(tokens)
+
+    def _exchange(self, tokens: float) -> bool:
+        """Return whether this site's gradients are in what the sites agree on now."""
+        rounds = self._peers.rounds
         self._peers.pump()
         has_missed = bool(rounds.settled)
         is_of_another_model = any(isinstance(what, Adopted) for what in rounds.settled)

@@ -53,6 +53,9 @@ class Inbox:
         }
         self._acks: list[tuple[int, int]] = []
 
+    def __len__(self) -> int:
+        return len(self._incoming)
+
     def open(self, head: Head, payload: memoryview) -> None:
         """Take in a message's header, and its body if that came along.
 

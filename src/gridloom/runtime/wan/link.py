@@ -9,6 +9,7 @@ import threading
 from collections.abc import Callable, Collection
 
 from gridloom.base.clock import Clock
+from gridloom.runtime.busy import Busy
 from gridloom.runtime.wan.events import Down, EventQueue, LinkFacts, Received, Up
 from gridloom.runtime.wan.frames import (
     FrameError,
@@ -38,12 +39,14 @@ class Shared:
 
     Attributes:
         changed: Guards the outboxes, which other threads fill; told when they get emptier.
+        busy: Counts the time in which messages are on their way over any link.
     """
 
     settings: TransportSettings
     clock: Clock
     events: EventQueue
     changed: threading.Condition
+    busy: Busy
 
 
 class Link:
@@ -72,6 +75,7 @@ class Link:
         self._inbox = Inbox(shared.settings.body_bytes_max)
         self._control_out: collections.deque[Buffers] = collections.deque()
         self._pings_due: set[int] = set()
+        self._is_busy = False
         self._told = False  # whether the peer has told what it holds: nothing is sent before
         self._usual_cap = shared.settings.caps.get(peer, shared.settings.cap_bytes_per_s)
         self._bucket = Bucket(self._cap(), self._clock.monotonic_s())
@@ -94,7 +98,9 @@ class Link:
     def send(self, header: bytes, body: memoryview, *, urgent: bool) -> int:
         """Queue a message and return its number. From any thread; `pump` must follow."""
         with self._shared.changed:
-            return self._outbox.add(header, body, urgent=urgent)
+            number = self._outbox.add(header, body, urgent=urgent)
+            self._note_traffic()
+            return number
 
     def outstanding(self) -> tuple[int, ...]:
         """Return the messages that the peer does not hold whole yet. From any thread."""
@@ -107,6 +113,7 @@ class Link:
             for number, lane in self._outbox.discard(keep):
                 if self.up:
                     self._say(Kind.CANCEL, number, lane)
+            self._note_traffic()
             self._shared.changed.notify_all()
 
     def facts(self) -> LinkFacts:
@@ -183,6 +190,7 @@ class Link:
             self._past[2] = 0
             self._control_out.clear()
             self._control = Stream(sock, CONTROL, self, self._clock.monotonic_s)
+            self._note_traffic()
         self._control_out.append(encode(Head(Kind.HOLDS), self._inbox.holds().encoded()))
         self._pings_due.add(CONTROL)
         self._shared.events.put(Up(self.peer, session, resumed))
@@ -196,6 +204,7 @@ class Link:
             return
         for stream in self._streams():
             self._drop(stream)
+        self._note_traffic()
         self._told = False
         self._bandwidth.idle()
         self._shared.events.put(Down(self.peer, why))
@@ -242,6 +251,7 @@ class Link:
             place = self._inbox.place(head, stream.number)
             if place.stale is not None and place.stale in self._bulk:
                 self.broke(self._bulk[place.stale], "given up by the peer")
+            self._note_traffic()
             if place.room is not None:
                 return place.room
         return memoryview(bytearray(head.length))
@@ -261,6 +271,7 @@ class Link:
         """Hand on the messages whose turn has come, and acknowledge."""
         for header, body in self._inbox.arrivals():
             self._shared.events.put(Received(self.peer, header, body))
+        self._note_traffic()
         unread_bytes = self._shared.events.unread_bytes
         if stream.number != CONTROL and unread_bytes > self._settings.unread_bytes_max:
             stream.pause()
@@ -307,12 +318,14 @@ class Link:
             self._bandwidth.acked(head.number, head.offset / _NS)
             if not self._outbox.flying_bytes:
                 self._bandwidth.idle()
+            self._note_traffic()
             self._shared.changed.notify_all()
 
     def _on_holds(self, _: Head, payload: memoryview) -> None:
         holds = decode_holds(payload)
         with self._shared.changed:
             unwanted = self._outbox.resume(holds)
+            self._note_traffic()
             self._shared.changed.notify_all()
         for number, lane in unwanted:
             self._say(Kind.CANCEL, number, lane)
@@ -369,6 +382,14 @@ class Link:
         self.pump()
 
     # Small helpers.
+
+    def _note_traffic(self) -> None:
+        """Note whether messages are on their way; wherever that may have changed."""
+        with self._shared.changed:
+            is_busy = self.up and bool(self._outbox or self._inbox)
+            if is_busy != self._is_busy:
+                self._is_busy = is_busy
+                self._shared.busy.begin() if is_busy else self._shared.busy.end()
 
     def _adopt_bulk(self, sock: socket.socket, session: str, number: int, stream: int) -> bool:
         if not self.up or (session, number) != (self.session, self.number):

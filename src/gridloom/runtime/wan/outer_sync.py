@@ -87,11 +87,12 @@ class OuterSync:
     def after_step(self, tokens: float) -> None:
         """Do what is due after a training step on so many tokens; never waits."""
         began_s = self._peers.now_s()
-        self._agreement.train(tokens)
-        self._steps_since += 1
-        self._stale_steps += 1
-        self._peers.pump()
-        self._turn(due=self._is_due())
+        with self._peers.exposed():
+            self._agreement.train(tokens)
+            self._steps_since += 1
+            self._stale_steps += 1
+            self._peers.pump()
+            self._turn(due=self._is_due())
         self._slot.note(began_s, self._peers.now_s())
 
     def join(self, patience_s: float, should_stop: Callable[[], bool] = never) -> list[str]:

@@ -1,6 +1,7 @@
 """The other sites, as one rank of this site deals with them: rounds over connections."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Protocol
 
 from gridloom.base.clock import Clock
@@ -34,6 +35,10 @@ class Connections(Protocol):
         """Return what is known of each connection."""
         ...
 
+    def busy_s(self) -> float:
+        """Return the seconds so far in which messages were on their way to or from any site."""
+        ...
+
     def close(self, timeout_s: float = 0.0) -> None:
         """Send what is left, as far as the time allows, and end."""
         ...
@@ -53,6 +58,7 @@ class Peers:
         self.events: list[str] = []
         self.check_state: Callable[[Buffer], None] | None = None
         self._connections, self._clock = connections, clock
+        self._exposed_s = 0.0
         self._outgoing = Outgoing()
         self._incoming: dict[str, Incoming] = {}
 
@@ -125,6 +131,23 @@ class Peers:
     def traffic_bytes(self) -> int:
         """Return the bytes that were sent to and received from the other sites."""
         return sum(link.sent_bytes + link.received_bytes for link in self.links().values())
+
+    @contextmanager
+    def exposed(self) -> Iterator[None]:
+        """Note that the training stands still meanwhile for what is on its way between sites."""
+        before_s = self._connections.busy_s()
+        try:
+            yield
+        finally:
+            self._exposed_s += self._connections.busy_s() - before_s
+
+    def exposed_s(self) -> float:
+        """Return the seconds of travel so far for which the training stood still."""
+        return self._exposed_s
+
+    def hidden_s(self) -> float:
+        """Return the seconds of travel so far while the training went on."""
+        return self._connections.busy_s() - self._exposed_s
 
     def now_s(self) -> float:
         """Return the time that rounds are measured with."""

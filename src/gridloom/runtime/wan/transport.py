@@ -10,6 +10,7 @@ from typing import Any
 from gridloom.base.clock import Clock
 from gridloom.base.errors import InputError, Problem
 from gridloom.base.ids import IdSource
+from gridloom.runtime.busy import Busy
 from gridloom.runtime.wan.calls import Calls
 from gridloom.runtime.wan.events import Event, EventQueue, LinkFacts
 from gridloom.runtime.wan.frames import HEADER_BYTES_MAX
@@ -67,7 +68,8 @@ class Transport:
         self._identity = Identity(me.name, ids.new_id("process"), me.token, ids)
         self._events = EventQueue()
         self._changed = threading.Condition()
-        self._shared = Shared(settings, clock, self._events, self._changed)
+        self._busy = Busy(clock.monotonic_s)
+        self._shared = Shared(settings, clock, self._events, self._changed, self._busy)
         self._links: dict[str, Link] = {}
         self._listening: socket.socket | None = None
         self._address: Address | None = None
@@ -198,6 +200,14 @@ class Transport:
     def links(self) -> dict[str, LinkFacts]:
         """Return what is known of each peer, in order of names."""
         return {peer: self._links[peer].facts() for peer in sorted(self._links)}
+
+    def busy_s(self) -> float:
+        """Return the seconds so far in which a message was on its way to or from any peer.
+
+        It is on its way from when it is queued, or its first bytes come, until its receiver has
+        acknowledged all of it, or hands it on; while the peer is down it is not.
+        """
+        return self._busy.total_s()
 
     def close(self, timeout_s: float = 0.0) -> None:
         """Send what is queued for at most ``timeout_s``, say goodbye, and stop; once is enough."""

@@ -12,6 +12,7 @@ from torch import nn
 from gridloom.base.errors import InputError
 from gridloom.base.system import SystemClock
 from gridloom.model.parallel import ParallelPlan, SiteSync
+from gridloom.runtime import contact
 from gridloom.runtime.compress import NotFiniteError
 from gridloom.runtime.inside import replicate
 from gridloom.runtime.inside.axes import Axes
@@ -19,7 +20,6 @@ from gridloom.runtime.inside.parallelize import parallelize
 from gridloom.runtime.library.start import init
 from gridloom.runtime.run import Run
 from gridloom.runtime.updates import Sync, SyncOptions
-from gridloom.runtime.wan import connect
 from gridloom.runtime.wan.history import Buffer
 from gridloom.runtime.wan.peers import Peers
 from gridloom.runtime.wan.settings import TransportSettings
@@ -72,7 +72,7 @@ class WatchedPeers(Peers):
         super().send_ahead(part, begins=begins)
 
 
-vars(connect)["Peers"] = WatchedPeers
+vars(contact)["Peers"] = WatchedPeers
 
 
 class Trainee:

@@ -37,6 +37,7 @@ class Wire:
         self.looks = 0
         self.at_look: dict[int, Callable[[], None]] = {}
         self.send, self.links, self.close = end.send, end.links, end.close
+        self.busy_s = end.busy_s
 
     def events(self, timeout_s: float) -> list[Up | Down | Received]:
         self.looks += 1

@@ -1,6 +1,7 @@
 """What a site makes of messages that nobody should send, and of sites that it cannot train with."""
 
 import math
+from contextlib import suppress
 from itertools import pairwise
 
 import pytest
@@ -417,3 +418,16 @@ def test_who_hears_most_leads_and_need_not_be_heard_by_all() -> None:
     world.network.join("a", "b")
     world.pump()
     assert {name: world.peers[name].rounds.leader() for name in "abc"} == dict.fromkeys("abc", "a")
+
+
+def test_travel_while_the_training_stands_still_is_exposed_and_all_other_is_hidden() -> None:
+    world = World("ab")
+    end, peers = world.ends["a"], world.peers["a"]
+    end.travelled_s += 1.0
+    with peers.exposed():
+        end.travelled_s += 2.0
+    end.travelled_s += 4.0
+    with suppress(InputError), peers.exposed():  # what fails has been waited for all the same
+        end.travelled_s += 8.0
+        raise InputError("amiss")
+    assert (peers.exposed_s(), peers.hidden_s()) == (10.0, 5.0)

@@ -418,3 +418,30 @@ def test_an_address_that_cannot_be_is_refused(address: Address) -> None:
         Endpoint("north", address, "token")
     with pytest.raises(InputError, match=r"peers\.south: "):
         make(south=address)
+
+
+def test_the_time_in_which_messages_are_on_their_way_is_counted(
+    site: Open, proxy: MakeProxy
+) -> None:
+    clock, rate = SystemClock(), 10e6
+    slow = dataclasses.replace(QUICK, cap_bytes_per_s=rate)
+    north, south, between = through(site, proxy, slow)
+    up(north), up(south)
+    assert north.transport.flush(WAIT_S)
+    before_s = [one.transport.busy_s() for one in (north, south)]
+    clock.sleep(0.1)
+    assert [one.transport.busy_s() for one in (north, south)] == before_s  # nothing is
+    start_s = clock.monotonic_s()
+    north.transport.send("south", b"", BODY)
+    south.received()
+    assert north.transport.flush(WAIT_S)
+    took_s = clock.monotonic_s() - start_s
+    least_s = len(BODY) / rate - 0.13  # what an idle bucket saves up, and a piece, leave at once
+    for one, past_s in zip((north, south), before_s, strict=True):
+        assert least_s <= one.transport.busy_s() - past_s <= took_s
+    between.close()
+    why(north)
+    past_s = north.transport.busy_s()
+    north.transport.send("south", b"", BODY)
+    clock.sleep(0.1)
+    assert north.transport.busy_s() == past_s  # it waits for the link

@@ -1,7 +1,7 @@
-"""The connections of a site's first rank to those of the other sites, and their rounds."""
+"""How the first rank of a site comes to speak to those of the other sites."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from gridloom.base.system import SystemIds, entropy
 from gridloom.model.parallel import SiteSync
@@ -15,33 +15,43 @@ from gridloom.runtime.wan.settings import Endpoint, TransportSettings
 from gridloom.runtime.wan.transport import Transport
 
 
-@dataclass(frozen=True)
-class Agreed:
-    """What the rounds of all sites have in common.
+class Combine:
+    """Rounds are made before what combines their payloads."""
 
-    Attributes:
+    by: Callable[[Sequence[Given]], Buffer]
+
+    def __call__(self, given: Sequence[Given]) -> Buffer:
+        """Combine payloads."""
+        return self.by(given)
+
+
+def connect(
+    run: Run,
+    settings: str,
+    combine: Combine,
+    how: SiteSync,
+    links: tuple[RoundPolicy, TransportSettings],
+) -> Peers:
+    """Start the connections of this rank to its counterparts at other sites.
+
+    Args:
+        run: This process's part.
         settings: What sites must agree on, as a digest.
-        how: The method.
-        policy: How rounds are held.
-        combine: Returns one payload for several.
+        combine: Will combine payloads.
+        how: What the sites exchange.
+        links: How rounds are held, and the connections' settings.
+
+    Raises:
+        InputError: The address cannot be listened on, or a certificate is amiss.
     """
-
-    settings: str
-    how: SiteSync
-    policy: RoundPolicy
-    combine: Callable[[Sequence[Given]], Buffer]
-
-
-def connect(run: Run, agreed: Agreed, transport_settings: TransportSettings) -> Peers:
-    """Start the connections of this rank to its counterparts at other sites."""
-    place, how, policy = run.place, agreed.how, agreed.policy
+    place, (policy, transport_settings) = run.place, links
     if how.kind != "outer":
         # a gradient is of no use to one who missed it: such a site is given a whole state
         policy = replace(policy, history_bytes=0)
     rounds = (
-        MaskedRounds(place.site, place.sites, agreed.settings, policy, Keyring(place.site, entropy))
+        MaskedRounds(place.site, place.sites, settings, policy, Keyring(place.site, entropy))
         if how.privacy.masked
-        else Rounds(place.site, place.sites, agreed.settings, policy, agreed.combine)
+        else Rounds(place.site, place.sites, settings, policy, combine)
     )
     transport = Transport(
         Endpoint(name=place.site, listen=place.speakers[place.site], token=place.job_id),

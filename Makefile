@@ -55,6 +55,9 @@ lint: setup
 types: setup
 	@$(BIN)/mypy
 
+# Threads of one process wait for each other in loops that keep other processes from working
+unit test-long: export OMP_NUM_THREADS := 1
+
 unit: setup
 	@rm -f .coverage .coverage.*
 	@$(BIN)/coverage run -m pytest -q --numprocesses 2 --dist loadscope --no-loadscope-reorder -m "not bed"

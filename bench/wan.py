@@ -23,6 +23,43 @@ from typing import Any
 
 from bench.wan_bed import ROOT, Bed
 from bench.wan_one import Outcome, installed, run_peer
+from bench.wan_peers.common import LENGTH, SEQUENCES, SHAPE
+from msgspec import structs
+
+from gridloom.model.parallel import SiteSync
+from gridloom.planner.shape import parameter_count
+from gridloom.planner.site_sync import choose
+from gridloom.planner.sync_forecast import SyncLink, SyncSituation
+
+
+@dataclass(frozen=True)
+class Link:
+    """The WAN between two sites.
+
+    Attributes:
+        ends: Two names, or ``*`` for all pairs.
+        delay_s: One way.
+        mbit_per_s: In each direction.
+        loss: Share of the packets that are lost.
+    """
+
+    ends: str
+    delay_s: float
+    mbit_per_s: float
+    loss: float = 0.0
+
+    @property
+    def line(self) -> str:
+        """As ``tests/beds/wan/wan_link.py`` reads it."""
+        shape = f"delay={self.delay_s * 1e3:g}ms rate={self.mbit_per_s:g}mbit"
+        return f"{self.ends} {shape} loss={self.loss * 100:g}%"
+
+    @property
+    def facts(self) -> SyncLink:
+        """As the planner reckons with it."""
+        return SyncLink(
+            bytes_per_s=self.mbit_per_s * 1e6 / 8, rtt_s=2 * self.delay_s, loss=self.loss
+        )
 
 
 @dataclass(frozen=True)
@@ -31,50 +68,62 @@ class Case:
 
     Attributes:
         sites: Names.
-        links: Lines as ``tests/beds/wan/wan_link.py`` reads them.
+        links: Between them.
         methods: What is measured on it unless told otherwise: what might be chosen there.
     """
 
     sites: tuple[str, ...]
-    links: tuple[str, ...]
+    links: tuple[Link, ...]
     methods: tuple[str, ...]
 
 
 CASES = {
     "40ms-100mbit": Case(
         ("a", "b"),
-        ("* delay=20ms rate=100mbit",),
-        ("auto", "outer-8", "outer-48", "every-step", "every-step-4", "accumulate-8"),
+        (Link("*", 0.02, 100),),
+        ("auto", "adaptive", "outer-8", "outer-14-1bit", "outer-48", "every-step", "every-step-4"),
     ),
     "40ms-10mbit": Case(
-        ("a", "b"), ("* delay=20ms rate=10mbit",), ("auto", "outer-8", "outer-16", "outer-48")
+        ("a", "b"),
+        (Link("*", 0.02, 10),),
+        ("auto", "adaptive", "outer-8", "outer-14-1bit", "outer-48"),
     ),
     "three-1gbit-lossy": Case(
         ("a", "b", "c"),
         (
-            "a b delay=10ms rate=1gbit loss=0.1%",
-            "b c delay=40ms rate=1gbit loss=0.1%",
-            "a c delay=75ms rate=1gbit loss=0.1%",
+            Link("a b", 0.01, 1000, 0.001),
+            Link("b c", 0.04, 1000, 0.001),
+            Link("a c", 0.075, 1000, 0.001),
         ),
-        ("auto", "outer-8", "outer-48", "every-step-4"),
+        ("auto", "adaptive", "outer-8", "outer-14-1bit", "outer-48", "every-step-4"),
     ),
     # where gathering eight steps makes up for the link, and exchanging every step does not
     "40ms-900mbit": Case(
-        ("a", "b"), ("* delay=20ms rate=900mbit",), ("every-step", "accumulate-8", "auto")
+        ("a", "b"), (Link("*", 0.02, 900),), ("every-step", "accumulate-8", "auto")
     ),
 }
 
-METHODS: dict[str, tuple[str, ...]] = {
-    "auto": ("--kind", "outer", "--every", "0", "--fragments", "4", "--bits", "4"),
-    "outer-8": ("--kind", "outer", "--every", "8", "--fragments", "4", "--bits", "4"),
-    "outer-16": ("--kind", "outer", "--every", "16", "--fragments", "4", "--bits", "4"),
-    "outer-48": ("--kind", "outer", "--every", "48", "--fragments", "8", "--bits", "4"),
-    "every-step": ("--kind", "every_step", "--every", "1", "--codec", "plain", "--bits", "32"),
-    "every-step-8": ("--kind", "every_step", "--every", "1", "--codec", "blocks", "--bits", "8"),
-    "every-step-4": ("--kind", "every_step", "--every", "1", "--codec", "blocks", "--bits", "4"),
-    "accumulate-8": ("--kind", "accumulated", "--every", "8", "--codec", "plain", "--bits", "32"),
+
+def _outer(every: int, fragments: int, bits: int) -> SiteSync:
+    return SiteSync(kind="outer", every=every, fragments=fragments, codec="blocks", bits=bits)
+
+
+METHODS: dict[str, SiteSync | None] = {
+    "auto": None,
+    "adaptive": _outer(0, 4, 4),
+    "outer-8": _outer(8, 4, 4),
+    "outer-16": _outer(16, 4, 4),
+    "outer-14-1bit": _outer(14, 7, 1),
+    "outer-48": _outer(48, 8, 4),
+    "every-step": SiteSync(),
+    "every-step-8": SiteSync(codec="blocks", bits=8),
+    "every-step-4": SiteSync(codec="blocks", bits=4),
+    "accumulate-8": SiteSync(kind="accumulated", every=8),
 }
-"""By name: what ``bench/wan_peers/gridloom_sync.py`` is told."""
+"""By name; ``auto`` is what the planner chooses on the links at hand (``sync: auto``)."""
+
+_TOKENS = 20e6
+"""Of the training for which ``auto`` is chosen."""
 
 _BATCH = "4ms"
 """How late a frame may be, so that the hub takes less of the cores that the sites train on."""
@@ -113,18 +162,36 @@ class Speed:
     complaint: str = field(default="", repr=False)
 
 
-def speed_of(case: Case, method: str, window_steps: int, pairs: int) -> Speed:
+def method_of(name: str, case: Case) -> SiteSync:
+    """Return a method; ``auto`` is chosen by the pace of the same ranks without a network."""
+    how = METHODS[name]
+    if how is not None:
+        return how
+    alone = peer_speed(case, "alone", 8, 3)
+    step_tokens = len(case.sites) * SEQUENCES * LENGTH
+    situation = SyncSituation(
+        parameters=parameter_count(SHAPE),
+        width=SHAPE.hidden,
+        tokens=_TOKENS,
+        step_s=step_tokens / alone.tokens_per_s,
+        step_tokens=step_tokens,
+        sites=len(case.sites),
+        links=tuple(link.facts for link in case.links),
+    )
+    return choose(situation).best.how
+
+
+def speed_of(case: Case, how: SiteSync, window_steps: int, pairs: int) -> Speed:
     """Measure a method of gridloom's in alternated windows."""
     windows = 2 * pairs + 1
-    if _option(method, "--kind") != "outer":
+    if how.kind != "outer":
         window_steps = min(window_steps, _GRADIENT_WINDOW_STEPS)
-    options = [*METHODS[method], "--outer-learning-rate", "1", "--outer-momentum", "0"]
-    options += ["--alternate", "--window", str(window_steps)]
+    options = [*_words(how), "--codec", how.codec, "--alternate", "--window", str(window_steps)]
     options += ["--steps", str(windows * window_steps)]
-    with Bed(case.sites, case.links, batch=_BATCH) as bed:
+    with _bed(case) as bed:
         outcome = run_peer(bed, "gridloom", options, _cores(len(case.sites)), 3600.0)
         hub_s = bed.hub_cpu_s()
-    return _speed(outcome, hub_s, int(_option(method, "--fragments") or 1))
+    return _speed(outcome, hub_s, how.fragments)
 
 
 def _speed(outcome: Outcome, hub_s: float, fragments: int) -> Speed:
@@ -161,7 +228,7 @@ def _speed(outcome: Outcome, hub_s: float, fragments: int) -> Speed:
 def peer_speed(case: Case, peer: str, window_steps: int, windows: int) -> Speed:
     """Measure a peer on the bed; the first window warms up."""
     options = ["--window", str(window_steps), "--steps", str(windows * window_steps)]
-    with Bed(case.sites, case.links, batch=_BATCH) as bed:
+    with _bed(case) as bed:
         outcome = run_peer(bed, peer, options, _cores(len(case.sites)), 1800.0)
         hub_s = bed.hub_cpu_s()
     speeds = outcome.tokens_per_s()
@@ -205,6 +272,10 @@ def loss_ratio(options: Sequence[str], tokens: float, seed: int) -> float:
     return float(found[1]["bits_per_byte"] / found[0]["bits_per_byte"])
 
 
+def _bed(case: Case) -> Bed:
+    return Bed(case.sites, [link.line for link in case.links], batch=_BATCH)
+
+
 def _cores(sites: int) -> list[int | None]:
     """Return a core for each site, as far as there are any."""
     return [number % (os.cpu_count() or 1) for number in range(sites)]
@@ -240,9 +311,12 @@ def main() -> int:
     for name in cases:
         methods = args.method or (["auto"] if args.quick else CASES[name].methods)
         for method in methods:
-            speed = speed_of(CASES[name], method, window, pairs)
+            how = method_of(method, CASES[name])
+            if METHODS[method] is None:
+                print(f"{name:18} {method:18} is {' '.join(_words(how))}")
+            speed = speed_of(CASES[name], how, window, pairs)
             _show(method, name, speed)
-            figures[f"{name}/{method}"] = vars(speed)
+            figures[f"{name}/{method}"] = {"method": structs.asdict(how), **vars(speed)}
         for peer in PEERS if args.peers else ():
             if why := installed(peer):
                 print(f"{name:18} {peer:18} left out: {why}")
@@ -251,34 +325,24 @@ def main() -> int:
             _show(peer, name, speed)
             figures[f"{name}/{peer}"] = vars(speed)
     if args.quick:
-        method = args.method[0] if args.method else "auto"
-        quick = figures[f"{cases[0]}/{method}"]
-        figures["tokens_ratio"] = quick["tokens_ratio"]
-        options = _loss_options(method, quick["interval_steps"])
-        figures["loss_ratio"] = loss_ratio(options, _QUICK_TOKENS, seed=1)
+        figures["tokens_ratio"] = speed.tokens_ratio
+        every = math.ceil(speed.interval_steps) or how.every
+        told = _words(structs.replace(how, every=every))
+        figures["loss_ratio"] = loss_ratio(told, _QUICK_TOKENS, seed=1)
         print(f"tokens_ratio {figures['tokens_ratio']:.3f}, loss_ratio {figures['loss_ratio']:.3f}")
     if args.json:
         print(json.dumps(figures))
     return 0
 
 
-def _option(method: str, name: str) -> str | None:
-    """Return what a method is told under a name."""
-    words = METHODS[method]
-    return dict(zip(words[::2], words[1::2], strict=True)).get(name)
-
-
-def _loss_options(method: str, interval_steps: float) -> list[str]:
-    """Return what ``bench.wan_loss`` is told for a method, at the interval that it came to."""
-    told = {
-        "--kind": _option(method, "--kind"),
-        "--every": str(max(1, math.ceil(interval_steps))),
-        "--fragments": _option(method, "--fragments"),
-        "--bits": _option(method, "--bits"),
-        "--outer-learning-rate": "1",
-        "--outer-momentum": "0",
-    }
-    return [word for key, value in told.items() if value for word in (key, value)]
+def _words(how: SiteSync) -> list[str]:
+    """Return what ``bench/wan_loss.py`` and ``bench/wan_peers/gridloom_sync.py`` are told."""
+    words = ["--kind", how.kind, "--every", str(how.every), "--bits", str(how.bits)]
+    if how.kind == "outer":
+        words += ["--fragments", str(how.fragments)]
+        words += ["--outer-learning-rate", f"{how.outer_learning_rate:g}"]
+        words += ["--outer-momentum", f"{how.outer_momentum:g}"]
+    return words
 
 
 if __name__ == "__main__":

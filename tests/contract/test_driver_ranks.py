@@ -45,8 +45,11 @@ def environments(harness: DriverHarness, ranks: int) -> list[dict[str, str]]:
 
 
 @pytest.mark.slow
-def test_a_rank_finds_what_torchrun_would_tell_it(harness: DriverHarness, tmp_path: Path) -> None:
+def test_a_rank_finds_what_torchrun_would_tell_it(
+    harness: DriverHarness, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Beside the real torchrun, in the same run."""
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
     marks = tmp_path / "torchrun"
     marks.mkdir()
     script = tmp_path / "dump.py"

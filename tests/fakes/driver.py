@@ -13,6 +13,7 @@ from gridloom.model.event import (
     CheckpointSaved,
     StepReported,
     TaskEnded,
+    TaskReady,
     TaskRunning,
 )
 from gridloom.model.life import Outcome
@@ -31,6 +32,7 @@ class Program:
         start_s: From the order to the first sign of life.
         save_s: From the request to stop to the end, unless the task hangs.
         killed_at: Step at which attempt 1 loses a rank; 0 for never.
+        independent: Sites go on without one another; who comes back has the step of the furthest.
     """
 
     steps: int = 12
@@ -39,6 +41,7 @@ class Program:
     start_s: float = 0.3
     save_s: float = 0.3
     killed_at: int = 0
+    independent: bool = False
 
 
 @dataclass(frozen=True)
@@ -107,8 +110,10 @@ class World:
             self.check()
 
     def check(self) -> None:
-        """No job has two live attempts."""
+        """No job has two live attempts, and no task two lives."""
         epochs: dict[str, int] = {}
+        live = [(ref.job_id, ref.domain) for ref in self.live()]
+        assert len(live) == len(set(live)), f"a task lives twice: {live}"
         for ref in self.live():
             other = epochs.setdefault(ref.job_id, ref.epoch)
             assert other == ref.epoch, f"{ref.job_id} runs under epochs {other} and {ref.epoch}"
@@ -127,7 +132,7 @@ class World:
         now_s = self.clock.monotonic_s()
         ref = order.task
         self.started.append(ref)
-        done = self.saved.get(ref.job_id, 0)
+        done = max([self.saved.get(ref.job_id, 0), *self._peers_steps(ref)])
         task = _Task(order, order.lease_until_s, now_s, now_s, first=done, step=done)
         self.tasks[ref] = task
         if self.clock.now_s() >= order.lease_until_s:
@@ -175,6 +180,9 @@ class World:
             self._end(ref, task, task.why)
             return
         if now_s >= task.began_s + self.program.start_s and now_s >= task.beat_s:
+            if not task.beat_s and self.program.independent:
+                ready = TaskReady(**_who(ref), resumed_step=task.first, independent_sites=True)
+                task.reports.append(ready)
             task.beat_s = now_s + 1.0
             task.reports.append(TaskRunning(**_who(ref)))
         if task.end_s is None and self._is_whole(ref):
@@ -196,8 +204,17 @@ class World:
         if task.step >= program.steps:
             self._end(ref, task, Why.COMPLETED)
 
+    def _peers_steps(self, ref: TaskRef) -> list[int]:
+        """How far the live tasks of the attempt are, of whom a newcomer gets its state."""
+        if not self.program.independent:
+            return []
+        epoch = (ref.job_id, ref.epoch)
+        return [self.tasks[o].step for o in self.live() if (o.job_id, o.epoch) == epoch]
+
     def _is_whole(self, ref: TaskRef) -> bool:
         """A collective goes on only while all tasks of the attempt do, or are done."""
+        if self.program.independent:
+            return True
         peers = [
             task
             for other, task in self.tasks.items()
@@ -283,7 +300,14 @@ class _Who(TypedDict):
     attempt: int
     epoch: int
     domain: str
+    life: int
 
 
 def _who(ref: TaskRef) -> _Who:
-    return _Who(job_id=ref.job_id, attempt=ref.attempt, epoch=ref.epoch, domain=ref.domain)
+    return _Who(
+        job_id=ref.job_id,
+        attempt=ref.attempt,
+        epoch=ref.epoch,
+        domain=ref.domain,
+        life=ref.life,
+    )

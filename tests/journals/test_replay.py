@@ -3,8 +3,8 @@
 Both are of two sites of CPU slots on one machine: a job over both, of which a rank is killed, small
 ones behind it, then a stop, a resume and a cancel by the command line. The second has queues, an
 array, a booking that is dropped, and a site that is drained and restored; it was recorded by rules
-2, by rules 3 the same was decided, and it is marked as theirs. A journal by rules that have changed
-since cannot be replayed, and says so.
+2, by rules 3 and 4 the same was decided, and it is marked as theirs. A journal by rules that have
+changed since cannot be replayed, and says so.
 """
 
 import hashlib

@@ -341,7 +341,8 @@ class World:
         if kind == 0:
             event = TaskRefused(**about, reason=Reason(code=Why.IN_USE, sentence="no"))
         elif kind < 4:
-            event = TaskReady(**about, resumed_step=job.checkpoint_step)
+            step = job.checkpoint_step
+            event = TaskReady(**about, resumed_step=step, independent_sites=rng.random() < 0.7)
         elif kind == 4:
             event = StepReported(**about, step=step)
         else:
@@ -430,6 +431,7 @@ class World:
             "attempt": attempt.number,
             "epoch": attempt.epoch,
             "domain": domain,
+            "life": attempt.tasks[domain].life,
         }
 
 

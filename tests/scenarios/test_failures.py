@@ -45,7 +45,9 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> dict[int, float]:
 def test_killed_rank_is_a_repeated_interval_and_no_more(
     stage: Stage, undisturbed: dict[int, float]
 ) -> None:
-    process = stage.start("run", "-y", str(stage.write("job.yaml", LONG)), "--json")
+    # both ranks at one site: of several, the one that is lost would come back alone
+    one_site = LONG | {"resources": {"accelerators": "cpu:2"}}
+    process = stage.start("run", "-y", str(stage.write("job.yaml", one_site)), "--json")
     job = read_until(process, lambda e: e["event"] == "step" and e["step"] >= 100)["job"]
     stage.ranks()[1].send_signal(signal.SIGKILL)
     out, err = process.communicate(timeout=200)

@@ -130,7 +130,9 @@ class Stage:
             attempt = state.jobs[ref.job_id].attempt
             assert attempt is not None, f"{ref} lives and its job holds nothing"
             assert attempt.epoch == ref.epoch
-            assert attempt.tasks[ref.domain].state is not TaskState.ENDED
+            task = attempt.tasks[ref.domain]
+            assert task.state is not TaskState.ENDED
+            assert task.life == ref.life
 
     def _control_plane(self) -> ControlLoop:
         journal = MortalJournal(self.journal, self.wire)

@@ -176,6 +176,39 @@ def test_two_jobs_share_the_grid_and_a_third_waits_its_turn(quick_dir: Path) -> 
     assert sorted(stage.closed) == ["j-1", "j-2", "j-3"]
 
 
+@pytest.mark.parametrize("domain", ["a/n", "b/n"])
+@pytest.mark.parametrize("fault", ["kill", "lose", "cut"])
+def test_a_lost_site_comes_back_to_the_other(quick_dir: Path, fault: str, domain: str) -> None:
+    program = Program(steps=80, independent=True)
+    stage = stage_of([Fault(fault, 2.0, domain, for_s=8.0)], quick_dir, program=program)
+    stage.submit("j-1")
+    stage.run(120)
+    stage.check_end()
+    assert codes(stage) == [Why.COMPLETED]
+    assert sorted((ref.domain, ref.life) for ref in stage.world.started) == sorted(
+        [("a/n", 1), ("b/n", 1), (domain, 2)]
+    )
+    assert stage.job().restarts == 1
+
+
+def test_a_crash_while_a_site_comes_back_loses_nothing(quick_dir: Path) -> None:
+    def story(wire: Tripwire) -> Stage:
+        program = Program(steps=24, step_s=0.3, independent=True)
+        runs = quick_dir / str(wire.at)
+        stage = stage_of([Fault("kill", 2.0, "b/n")], runs, program=program, wire=wire)
+        stage.submit("j-1")
+        stage.run(60)
+        stage.check_end()
+        assert codes(stage) == [Why.COMPLETED]
+        assert len(stage.world.started) == 3
+        return stage
+
+    undisturbed = Tripwire()
+    story(undisturbed)
+    for call in range(1, undisturbed.calls + 1):
+        assert story(Tripwire(call)).crashes == 1, call
+
+
 STORY: list[Wish] = [
     (runs_attempt(2, 6), StopRequested(job_id="j-1")),
     (is_stopped, ResumeRequested(job_id="j-1")),
@@ -254,17 +287,21 @@ WISHES = st.lists(
     crashes=st.lists(st.integers(1, 120), max_size=3),
     wishes=WISHES,
     at_step=st.integers(0, 8),
+    independent=st.booleans(),
 )
 def test_whatever_happens_the_laws_hold_and_every_job_ends(
     faults: list[Fault],
     crashes: list[int],
     wishes: list[StopRequested],
     at_step: int,
+    *,
+    independent: bool,
 ) -> None:
     wires = sorted(set(crashes))
     wire = Tripwire(wires.pop(0) if wires else 0)
     with tempfile.TemporaryDirectory(dir=SHM if SHM.is_dir() else None) as made:
-        stage = stage_of(faults, Path(made), wire=wire)
+        program = Program(independent=independent)
+        stage = stage_of(faults, Path(made), program=program, wire=wire)
         stage.submit("j-1", "j-2", spec=job_spec(max_restarts=2))
         uttered: list[Wish] = [(runs_attempt(1, at_step), wish) for wish in wishes[:1]]
         stage.run(45, uttered)

@@ -8,6 +8,7 @@ from gridloom.base.clock import Clock
 from gridloom.base.codec import encode
 from gridloom.model.life import Outcome
 from gridloom.wire.agent import Alive, AnyReport, CheckpointSeen, Ended, ReadySeen, StepSeen
+from gridloom.wire.launch import Ready
 
 
 class Reporter:
@@ -28,11 +29,16 @@ class Reporter:
         """Say that the processes run."""
         self._append(lambda seq, epoch, now_s: Alive(seq=seq, epoch=epoch, now_s=now_s))
 
-    def ready(self, resumed_step: int, notes: tuple[str, ...]) -> None:
-        """Say that a rank is set up, and where it starts."""
+    def ready(self, said: Ready) -> None:
+        """Say that a rank is set up, and what it said of where it starts."""
         self._append(
             lambda seq, epoch, now_s: ReadySeen(
-                seq=seq, epoch=epoch, now_s=now_s, resumed_step=resumed_step, notes=notes
+                seq=seq,
+                epoch=epoch,
+                now_s=now_s,
+                resumed_step=said.resumed_step,
+                notes=said.notes,
+                independent_sites=said.independent_sites,
             )
         )
 

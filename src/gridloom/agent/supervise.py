@@ -81,9 +81,10 @@ class Processes(Protocol):
 class _Child:
     """One rank's process and what is known of it."""
 
-    def __init__(self, order: RankOrder, pid: int, *, speaks: bool) -> None:
+    def __init__(self, order: RankOrder, pid: int, log_bytes: int, *, speaks: bool) -> None:
         self.order = order
         self.pid = pid
+        self.log_bytes = log_bytes
         self.lines = LineTail(Path(order.rank.report_file))
         self.speaks = speaks
         self.failure: launch.Failure | None = None
@@ -101,7 +102,7 @@ class _Child:
             exit_code=self.exit_code,
             ended_s=self.ended_s,
             failure=self.failure,
-            last_words=last_words(Path(self.order.log_file)),
+            last_words=last_words(Path(self.order.log_file), self.log_bytes),
             speaks=self.speaks,
         )
 
@@ -180,6 +181,7 @@ class Supervisor:
             sentence = "the lease had lapsed before the task was started"
             return Outcome(code=Why.LEASE_LAPSED, sentence=sentence, ended_s=self._clock.now_s())
         for order in self._order.ranks:
+            log_bytes = _size_bytes(Path(order.log_file))
             try:
                 pid = self._processes.spawn(
                     rank_argv(self._order.argv),
@@ -190,7 +192,7 @@ class Supervisor:
             except (OSError, ValueError) as error:
                 return cannot_start(self._order, order, error, self._clock.now_s())
             ours = self._order.argv == launch.RECIPE_ARGV  # whose exit codes need no report line
-            self._children.append(_Child(order, pid, speaks=ours))
+            self._children.append(_Child(order, pid, log_bytes, speaks=ours))
         self._beat(self._clock.monotonic_s())
         return None
 
@@ -243,7 +245,7 @@ class Supervisor:
         if isinstance(said, launch.Ready) and not self._ready:
             self._ready = True  # all ranks start from the same place
             notes = tuple(plain(note) for note in said.notes[:_NOTES_MAX])
-            self._reporter.ready(said.resumed_step, notes)
+            self._reporter.ready(msgspec.structs.replace(said, notes=notes))
         elif isinstance(said, launch.StepDone):
             self._step = max(self._step, said.step)
         elif isinstance(said, launch.CheckpointDone):
@@ -381,20 +383,31 @@ def _search_path(base: Mapping[str, str]) -> dict[str, str]:
     return {"PATH": os.pathsep.join([ours, base.get("PATH", os.defpath)])}
 
 
-def last_words(log_file: Path) -> str:
+def last_words(log_file: Path, start: int = 0) -> str:
     """Return the last line of a log that is not blank, shortened; empty when there is none.
 
     Without what would colour or move something on the terminal of who reads it.
+
+    Args:
+        log_file: The log.
+        start: Where the words of this life begin; those before are of another.
     """
     try:
         with log_file.open("rb") as file:
             file.seek(0, 2)
-            file.seek(max(0, file.tell() - _LAST_WORDS_BYTES))
+            file.seek(max(start, file.tell() - _LAST_WORDS_BYTES))
             tail = file.read().decode(errors="replace")
     except OSError:
         return ""
     lines = map(plain, reversed(tail.splitlines()))
     return next((line[:200] for line in lines if line), "")
+
+
+def _size_bytes(path: Path) -> int:
+    try:
+        return path.stat().st_size
+    except OSError:
+        return 0  # there is none yet
 
 
 def _lines(tail: LineTail, most_bytes: int | None) -> list[bytes]:

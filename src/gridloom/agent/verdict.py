@@ -17,6 +17,7 @@ _CODES = {
     launch.EXIT_STOPPED: Why.STOP_REQUESTED,
     launch.EXIT_PEER_LOST: Why.PEER_LOST,
     launch.EXIT_CONFIG: Why.CONFIG,
+    launch.EXIT_POISONED: Why.POISONED,
 }
 
 _PORT_TAKEN = "address already in use"
@@ -27,6 +28,7 @@ _TELLING = (
     Why.IO,
     Why.KILLED,
     Why.REFUSED,
+    Why.POISONED,
     Why.EXITED,
     Why.STOP_REQUESTED,
     Why.PEER_LOST,

@@ -44,7 +44,7 @@ def method_words(how: SiteSync) -> str:
     parts = f"in {how.fragments} fragments" if how.fragments > 1 else ""
     small = {
         "plain": "" if how.bits == _WHOLE_BITS else f"{how.bits} bits",
-        "blocks": f"{how.bits} bits",
+        "blocks": f"{how.bits} bits" if how.bits > 1 else "1 bit",
         "top_k": f"the largest {how.share:.2g} of the numbers",
         "deep": f"the largest {how.share:.2g} of the numbers, gathered by momentum",
         "low_rank": f"rank {how.rank}",

@@ -105,6 +105,15 @@ def where_and_since(job: Job, now_s: float) -> str:
     )
 
 
+def absences(job: Job) -> list[str]:
+    """Return a sentence for each site that the job has lost and that is to come back."""
+    absent = job.attempt.absent if job.attempt else {}
+    return [
+        f"site {site} is away and is to come back: {absence.outcome.sentence}"
+        for site, absence in sorted(absent.items())
+    ]
+
+
 def step_text(progress: Progress) -> str:
     """Return the training step, of how many."""
     if not progress.step:

@@ -7,14 +7,23 @@ def why(job: JobName, /, *, json: Json = False) -> int:
     """Explain why a job waits, or why it ended: per site and node the first rule that failed."""
     from gridloom.cli.lookup import all_jobs, find_job, open_plane
     from gridloom.cli.output import console, emit, say, table
-    from gridloom.cli.views import reason_json, where_and_since
+    from gridloom.cli.views import absences, reason_json, where_and_since
 
     plane = open_plane()
     found = find_job(all_jobs(plane), job)
     if json:
-        emit({"job": found.job_id, "state": found.state.value, "reason": reason_json(found.reason)})
+        emit(
+            {
+                "job": found.job_id,
+                "state": found.state.value,
+                "reason": reason_json(found.reason),
+                "absent": absences(found),
+            }
+        )
         return 0
     say(where_and_since(found, plane.clock.now_s()))
+    for sentence in absences(found):
+        say(sentence)
     if found.reason is None:
         return 0
     say(found.reason.sentence)

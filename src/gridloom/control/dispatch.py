@@ -6,10 +6,17 @@ from pathlib import Path
 from gridloom.base.codec import decode, encode
 from gridloom.base.errors import SiteError
 from gridloom.base.files import FULL, cause_of, replace_file
-from gridloom.control.orders import task_orders, task_refs
+from gridloom.control.orders import Start, task_orders, task_refs
 from gridloom.core.state import State
 from gridloom.core.turn import LeaseTerms
-from gridloom.model.action import AnyAction, CloseJob, RenewLease, StartAttempt, StopTask
+from gridloom.model.action import (
+    AnyAction,
+    CloseJob,
+    RenewLease,
+    RestartSite,
+    StartAttempt,
+    StopTask,
+)
 from gridloom.model.event import AnyEvent, TaskRefused
 from gridloom.model.inventory import Inventory
 from gridloom.model.life import Job
@@ -93,7 +100,14 @@ class Dispatch:
                 if attempt is None or task.outcome is not None:
                     continue
                 where = task.placement
-                ref = _ref(job.job_id, attempt.number, attempt.epoch, where.domain)
+                ref = TaskRef(
+                    job_id=job.job_id,
+                    attempt=attempt.number,
+                    epoch=attempt.epoch,
+                    site=where.site,
+                    node=where.node,
+                    life=task.life,
+                )
                 by_kind.setdefault(self._kind(state, where.site), []).append(ref)
         return [
             fact for kind, refs in by_kind.items() for fact in self._drivers[kind].observe(refs)
@@ -101,13 +115,13 @@ class Dispatch:
 
     def _carry_out(self, state: State, action: AnyAction) -> Sequence[AnyEvent]:
         match action:
-            case StartAttempt():
+            case StartAttempt() | RestartSite():
                 return self._start(state, action)
             case RenewLease():
-                ref = _ref(action.job_id, action.attempt, action.epoch, action.domain)
+                ref = _ref(action)
                 self._driver(state, ref).renew(ref, action.lease_until_s)
             case StopTask():
-                ref = _ref(action.job_id, action.attempt, action.epoch, action.domain)
+                ref = _ref(action)
                 sentence = action.reason.sentence
                 self._driver(state, ref).stop(ref, action.grace_s, sentence)
             case CloseJob():
@@ -120,7 +134,7 @@ class Dispatch:
                     ) from error
         return ()
 
-    def _start(self, state: State, start: StartAttempt) -> list[AnyEvent]:
+    def _start(self, state: State, start: Start) -> list[AnyEvent]:
         run_dir = self._runs / start.job_id
         refs = task_refs(start)
         try:
@@ -142,7 +156,7 @@ class Dispatch:
                 facts.append(_refused(order.task, reason_not))
         return facts
 
-    def _master_port(self, state: State, start: StartAttempt) -> int:
+    def _master_port(self, state: State, start: Start) -> int:
         """Return the port of an attempt: chosen once, then remembered beside its tasks."""
         path = self._runs / start.job_id / "attempts" / str(start.attempt) / _RENDEZVOUS_FILE
         if path.exists():
@@ -181,9 +195,16 @@ class Dispatch:
             return "local"
 
 
-def _ref(job_id: str, attempt: int, epoch: int, domain: str) -> TaskRef:
-    site, _, node = domain.partition("/")
-    return TaskRef(job_id=job_id, attempt=attempt, epoch=epoch, site=site, node=node)
+def _ref(action: RenewLease | StopTask) -> TaskRef:
+    site, _, node = action.domain.partition("/")
+    return TaskRef(
+        job_id=action.job_id,
+        attempt=action.attempt,
+        epoch=action.epoch,
+        site=site,
+        node=node,
+        life=action.life,
+    )
 
 
 def _why_no_port(error: SiteError | OSError) -> Reason:
@@ -206,5 +227,6 @@ def _refused(ref: TaskRef, reason: Reason) -> TaskRefused:
         attempt=ref.attempt,
         epoch=ref.epoch,
         domain=ref.domain,
+        life=ref.life,
         reason=reason,
     )

@@ -61,7 +61,10 @@ def _stale(state: State, fact: AnyEvent) -> bool:
         return False
     job = state.jobs.get(fact.job_id)
     attempt = job.attempt if job else None
-    return attempt is None or attempt.epoch != fact.epoch or fact.domain not in attempt.tasks
+    if attempt is None or attempt.epoch != fact.epoch:
+        return True
+    task = attempt.tasks.get(fact.domain)
+    return task is None or task.life != fact.life
 
 
 def _is_first(state: State, fact: TaskRunning | StepReported) -> bool:

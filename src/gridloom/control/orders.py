@@ -1,32 +1,27 @@
-"""From the intention to start an attempt to the orders of its tasks (pure)."""
+"""From the intention to start an attempt, or a site of one, to the orders of its tasks (pure)."""
 
 from pathlib import PurePath
 
 from msgspec.structs import replace
 
-from gridloom.model.action import StartAttempt
+from gridloom.model.action import RestartSite, StartAttempt
+from gridloom.model.life import TaskPlacement
 from gridloom.model.parallel import SiteSync
 from gridloom.model.spec import JobSpec
-from gridloom.wire.agent import RankOrder, TaskOrder, TaskRef
+from gridloom.wire.agent import RankOrder, TaskOrder, TaskRef, life_directory
 from gridloom.wire.launch import Rank
 
+Start = StartAttempt | RestartSite
+"""What starts: all tasks of an attempt, or those of one site of it."""
 
-def task_refs(start: StartAttempt) -> tuple[TaskRef, ...]:
-    """Return the names of the tasks of an attempt, in rank order."""
-    return tuple(
-        TaskRef(
-            job_id=start.job_id,
-            attempt=start.attempt,
-            epoch=start.epoch,
-            site=task.site,
-            node=task.node,
-        )
-        for task in start.placement.tasks
-    )
+
+def task_refs(start: Start) -> tuple[TaskRef, ...]:
+    """Return the names of the tasks that are to start, in rank order."""
+    return tuple(_ref(start, task) for task in start.placement.tasks if _starts(start, task))
 
 
 def task_orders(
-    start: StartAttempt,
+    start: Start,
     spec: JobSpec,
     run_dir: PurePath,
     *,
@@ -34,7 +29,7 @@ def task_orders(
     lease_s: float,
     lapse_grace_s: float,
 ) -> tuple[TaskOrder, ...]:
-    """Return what each supervisor of the attempt is told, in rank order.
+    """Return what each supervisor that is to start is told, in rank order.
 
     Args:
         start: The intention.
@@ -47,6 +42,9 @@ def task_orders(
     orders = []
     first_rank = 0
     for node_rank, task in enumerate(start.placement.tasks):
+        if not _starts(start, task):
+            first_rank += len(task.devices)
+            continue
         ranks = tuple(
             RankOrder(
                 rank=_rank(
@@ -66,7 +64,7 @@ def task_orders(
         first_rank += len(task.devices)
         orders.append(
             TaskOrder(
-                task=task_refs(start)[node_rank],
+                task=_ref(start, task),
                 argv=spec.program.argv,
                 workdir=spec.program.workdir,
                 env=spec.program.env,
@@ -86,8 +84,27 @@ def log_path(run_dir: PurePath, attempt: int, rank: int) -> PurePath:
     return run_dir / "logs" / f"attempt-{attempt}" / f"rank-{rank}.log"
 
 
+def _starts(start: Start, task: TaskPlacement) -> bool:
+    return isinstance(start, StartAttempt) or task.site == start.site
+
+
+def _life(start: Start) -> int:
+    return start.life if isinstance(start, RestartSite) else 1
+
+
+def _ref(start: Start, task: TaskPlacement) -> TaskRef:
+    return TaskRef(
+        job_id=start.job_id,
+        attempt=start.attempt,
+        epoch=start.epoch,
+        site=task.site,
+        node=task.node,
+        life=_life(start),
+    )
+
+
 def _rank(
-    start: StartAttempt,
+    start: Start,
     run_dir: PurePath,
     *,
     node_rank: int,
@@ -98,7 +115,8 @@ def _rank(
     tasks = start.placement.tasks
     task = tasks[node_rank]
     number = sum(len(one.devices) for one in tasks[:node_rank]) + local_rank
-    reports, plan = run_dir / "attempts" / str(start.attempt), start.placement.option.plan
+    reports = life_directory(run_dir, start.attempt, _life(start))
+    plan = start.placement.option.plan
     return Rank(
         job_id=start.job_id,
         attempt=start.attempt,

@@ -83,6 +83,9 @@ def _attempt(attempt: Attempt, metrics: Sequence[Metric]) -> dict[str, Any]:
         "resumed": attempt.resumed,
         "resumed_step": attempt.resumed_step,
         "notes": list(attempt.notes),
+        "site_restarts": {
+            task.placement.site: task.life - 1 for task in attempt.tasks.values() if task.life > 1
+        },
         "first_step": min(steps, default=attempt.first_step) or None,
         "last_step": max(steps, default=attempt.last_step) or None,
         "checkpoint_step": attempt.checkpoint_step or None,

@@ -2,9 +2,9 @@
 
 from typing import Final, assert_never
 
-from gridloom.core import explain, progress, reconcile
+from gridloom.core import comeback, explain, progress, reconcile
 from gridloom.core.order import holding, queued
-from gridloom.core.state import Mark, live_tasks
+from gridloom.core.state import Mark, tasks_of
 from gridloom.core.turn import Turn
 from gridloom.core.verdict import PERMANENT
 from gridloom.model.event import (
@@ -152,7 +152,7 @@ def _report(
         case TaskEnded():
             reconcile.end_tasks(turn, job, {event.domain: event.outcome})
         case TaskReady():
-            _ready(turn, job, attempt, event)
+            _ready(turn, job, task, event)
         case StepReported():
             attempt.first_step = attempt.first_step or event.step
             attempt.last_step = max(attempt.last_step, event.step)
@@ -178,18 +178,21 @@ def _marked(turn: Turn, event: NodeMarked) -> None:
     if event.mark == "cordon":
         return
     for job in holding(state.jobs[job_id] for job_id in list(turn.index.holdings)):
+        attempt, lost = job.attempts[-1], event.mark == "lost"
         domains = [
             task.placement.domain
-            for task in live_tasks(job.attempts[-1])
+            for task in tasks_of(attempt)
             if event.domain in (task.placement.domain, task.placement.site)
+            # who is to come back there has to move like who is there
+            and (task.outcome is None or (task.placement.site in attempt.absent and not lost))
         ]
         if not domains:
             continue
         said = f": {event.sentence}" if event.sentence else ""
-        if event.mark == "lost":
+        if lost:
             sentence = f"{event.domain} is lost{said}"
-            lost = Outcome(code=Why.NODE_LOST, sentence=sentence, ended_s=turn.now)
-            reconcile.end_tasks(turn, job, dict.fromkeys(domains, lost))
+            gone = Outcome(code=Why.NODE_LOST, sentence=sentence, ended_s=turn.now)
+            reconcile.end_tasks(turn, job, dict.fromkeys(domains, gone))
         else:
             sentence = f"{event.domain} is drained{said}"
             reconcile.evict(turn, job, Reason(code=Why.DRAINED, sentence=sentence))
@@ -218,11 +221,18 @@ def _grid_changed(
             assert_never(event)
 
 
-def _ready(turn: Turn, job: Job, attempt: Attempt, event: TaskReady) -> None:
+def _ready(turn: Turn, job: Job, task: Task, event: TaskReady) -> None:
     """Note where the attempt starts; all its ranks start there, so the first to say so is enough.
 
-    When that is before the newest checkpoint that was reported, somebody must be told.
+    When that is before the newest checkpoint that was reported, somebody must be told. A site that
+    comes back to an attempt that has long begun changes nothing of that.
     """
+    attempt = job.attempts[-1]
+    if task.life > 1:
+        said = comeback.back(attempt, task, event.resumed_step)
+        attempt.notes = tuple(filter(None, dict.fromkeys((*attempt.notes, said, *event.notes))))
+        return
+    attempt.independent_sites = attempt.independent_sites or event.independent_sites
     attempt.resumed_step = event.resumed_step
     attempt.ready_s = attempt.ready_s or turn.now
     notes = (*attempt.notes, *event.notes)
@@ -246,7 +256,7 @@ def _live(turn: Turn, event: TaskEvent) -> tuple[Job, Attempt, Task] | None:
     if attempt.epoch != event.epoch or attempt.number != event.attempt:
         return None
     task = attempt.tasks.get(event.domain)
-    if task is None or task.state is _ENDED:
+    if task is None or task.state is _ENDED or task.life != event.life:
         return None
     return job, attempt, task
 

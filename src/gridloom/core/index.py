@@ -258,7 +258,8 @@ class Index:
         self.ledger.take(job.spec.queue, option.accelerator, option.devices)
         self._recount()
         lapse_s = min([task.lease_until_s for task in attempt.tasks.values()], default=0.0)
-        self.watch(job, 0.0 if progress.is_limited(job) else lapse_s)
+        soon = progress.is_limited(job) or attempt.absent
+        self.watch(job, 0.0 if soon else lapse_s)
         self.dirty = True
 
     def retime(self, job: Job) -> None:

@@ -114,6 +114,23 @@ def _out_of_time(state: State) -> Iterator[str]:
             yield f"{_name(job, attempt)} has a lease from before it"
 
 
+def _misabsent(state: State) -> Iterator[str]:
+    for job in state.jobs.values():
+        attempt = job.attempt
+        if attempt is None or attempt.stop_sent or not attempt.absent:
+            continue
+        name = _name(job, attempt)
+        live = {task.placement.site for task in live_tasks(attempt)}
+        if live <= attempt.absent.keys():
+            yield f"{name} has no site that trains"
+        for site, absence in sorted(attempt.absent.items()):
+            lives = {t.life for t in tasks_of(attempt) if t.placement.site == site}
+            if len(lives) != 1:
+                yield f"{name} has tasks of lives {sorted(lives)} at {site}"
+            if (site in live) is bool(absence.due_s):
+                yield f"{name} waits until {absence.due_s} for {site}"
+
+
 _AWAY = frozenset({JobState.QUEUED, JobState.STOPPING})
 """States in which a job may have a reservation: it waits, or is on its way to other places."""
 
@@ -129,6 +146,7 @@ _LAWS = (
     ("no job is restarted more often than its policy allows", _overspent_restarts),
     ("places are kept for whoever waits or is leaving", _misreserved),
     ("nothing starts later than now, and leases begin with the attempt", _out_of_time),
+    ("a lost site comes back whole, to others that train", _misabsent),
 )
 
 

@@ -19,7 +19,7 @@ from gridloom.core.laws_place import Unit, all_units, misplaced, units_of
 from gridloom.core.laws_promise import Promises
 from gridloom.core.machine import Machine
 from gridloom.core.state import State, live_tasks
-from gridloom.model.action import AnyAction, RenewLease, StartAttempt, StopTask
+from gridloom.model.action import AnyAction, RenewLease, RestartSite, StartAttempt, StopTask
 from gridloom.model.event import AnyEvent, EvictRequested, InventoryChanged, NodeMarked
 from gridloom.model.life import HOLDING, Job, JobState, Placement
 from gridloom.model.reason import EVICTED, Why
@@ -96,6 +96,7 @@ class StepLaws:
             ("a right to run ends after now", _short_leases(actions, now)),
             ("whoever is silent for too long is given up", self._silent(machine)),
             ("a start is lawful", self._starts(machine, actions)),
+            ("a site starts again where it was", self._restarts(state, actions)),
             ("nobody is told to leave for nothing", self._leaves(machine, events, actions)),
             ("no more is reserved than there is", self._overbooked(machine)),
             ("promised starts do not get later", self._promises.observe(machine, events, actions)),
@@ -222,6 +223,24 @@ class StepLaws:
             if self._overspends(machine.state, job):
                 yield f"{name} is more than queue `{job.spec.queue}` has accelerator-hours for"
             self._watch(machine, job)
+
+    def _restarts(self, state: State, actions: Sequence[AnyAction]) -> Iterator[str]:
+        for action in actions:
+            if not isinstance(action, RestartSite):
+                continue
+            name, job = f"site {action.site} of {action.job_id}", state.jobs[action.job_id]
+            attempt, held = job.attempts[-1], self.book.held.get(action.job_id)
+            known = (attempt.number, attempt.epoch, attempt.placement)
+            if held is None or known != (action.attempt, action.epoch, action.placement):
+                yield f"{name} starts in an attempt that is over"
+            tasks = [task for task in live_tasks(attempt) if task.placement.site == action.site]
+            if not tasks or any(task.life != action.life for task in tasks):
+                yield f"{name} has no life {action.life}"
+            if attempt.stop_sent:
+                yield f"{name} starts and is to stop"
+            for domain in (action.site, *(task.placement.domain for task in tasks)):
+                if domain in state.marks:
+                    yield f"{name} starts, and {domain} is marked"
 
     def _start(self, machine: Machine, job: Job, action: StartAttempt) -> Iterator[str]:
         state, placement = machine.state, action.placement
@@ -372,7 +391,8 @@ class Laws:
 
 def _short_leases(actions: Sequence[AnyAction], now: float) -> Iterator[str]:
     for action in actions:
-        if isinstance(action, StartAttempt | RenewLease) and action.lease_until_s <= now:
+        rights = StartAttempt | RestartSite | RenewLease
+        if isinstance(action, rights) and action.lease_until_s <= now:
             yield f"of attempt {action.attempt} of {action.job_id}"
 
 

@@ -15,7 +15,7 @@ from gridloom.model.event import AnyEvent
 from gridloom.model.life import JobState
 from gridloom.model.reason import Reason
 
-RULES: int = 3
+RULES: int = 4
 """Generation of the rules by which is decided. It is raised whenever the same facts may lead to
 other intentions than before: what was decided by other rules cannot be replayed."""
 

@@ -5,12 +5,13 @@ import math
 from collections.abc import Mapping
 from typing import Final
 
-from gridloom.core import budget, verdict
+from gridloom.core import budget, comeback, verdict
+from gridloom.core.blame import acquit, blame
 from gridloom.core.index import Index
 from gridloom.core.order import in_order
-from gridloom.core.state import Mark, all_ended, live_tasks, tasks_of
-from gridloom.core.turn import LeaseTerms, Turn
-from gridloom.model.action import CloseJob, RenewLease, StopTask
+from gridloom.core.state import all_ended, live_tasks, tasks_of
+from gridloom.core.turn import LeaseTerms, Turn, stop_tasks
+from gridloom.model.action import CloseJob, RenewLease
 from gridloom.model.life import (
     HOLDING,
     OVER,
@@ -24,9 +25,6 @@ from gridloom.model.life import (
 )
 from gridloom.model.quota import Queue
 from gridloom.model.reason import Reason, Why
-
-_NODES_FAULT = frozenset({Why.SUPERVISOR_LOST, Why.LEASE_LAPSED, Why.NODE_LOST, Why.REFUSED})
-"""Causes that speak against the node, if job after job ends by them."""
 
 _SLACK_S = 60.0
 """How long places are kept for a job once all must be gone who were told to leave for it."""
@@ -58,6 +56,8 @@ def heard(turn: Turn, job: Job, task: Task) -> None:
         turn.index.move(job, JobState.RUNNING)
     if attempt.stop_sent and turn.now >= attempt.grace_until_s:
         return
+    if attempt.absent and comeback.is_dying(attempt, task):
+        return
     task.lease_until_s = turn.now + turn.terms.lease_s
     turn.actions.append(
         RenewLease(
@@ -66,6 +66,7 @@ def heard(turn: Turn, job: Job, task: Task) -> None:
             epoch=attempt.epoch,
             domain=task.placement.domain,
             lease_until_s=task.lease_until_s,
+            life=task.life,
         )
     )
 
@@ -84,17 +85,7 @@ def stop(turn: Turn, job: Job, reason: Reason, grace_s: float) -> None:
     attempt.stop_sent, attempt.killed = True, kill
     attempt.grace_until_s = turn.now + grace_s
     turn.index.retime(job)
-    turn.actions.extend(
-        StopTask(
-            job_id=job.job_id,
-            attempt=attempt.number,
-            epoch=attempt.epoch,
-            domain=task.placement.domain,
-            grace_s=grace_s,
-            reason=reason,
-        )
-        for task in live_tasks(attempt)
-    )
+    stop_tasks(turn, job, live_tasks(attempt), grace_s, reason)
     if job.state is not _STOPPING:
         turn.index.move(job, _STOPPING)
 
@@ -103,19 +94,28 @@ def end_tasks(turn: Turn, job: Job, outcomes: Mapping[str, Outcome]) -> None:
     """Take in that live tasks ended, by domain; close the attempt when no task is left.
 
     A gang is whole or nothing: the first task that fails takes the others with it, unless they
-    were told to stop already and are saving their state.
+    were told to stop already and are saving their state, or its site may come back to them alone.
     """
     attempt = job.attempts[-1]
     for domain, outcome in outcomes.items():
         attempt.tasks[domain].state = _ENDED
         attempt.tasks[domain].outcome = outcome
+    if attempt.absent:
+        comeback.settle(attempt)
     if all_ended(attempt):
         _close_attempt(turn, job)
         return
-    for domain, outcome in outcomes.items():
-        if outcome.code is not _COMPLETED and not attempt.stop_sent:
-            sentence = f"{domain} ended, and the others with it: {outcome.sentence}"
-            stop(turn, job, Reason(code=Why.PEER_LOST, sentence=sentence), grace_s=0.0)
+    if attempt.stop_sent:
+        return
+    lost = [domain for domain, outcome in outcomes.items() if outcome.code is not _COMPLETED]
+    sentence = ""
+    if lost and not comeback.goes_on(turn, job, lost):
+        why = outcomes[lost[0]].sentence
+        sentence = f"{lost[0]} ended, and the others with it: {why}"
+    elif attempt.absent and (sites := comeback.is_alone(attempt)):
+        sentence = f"the other sites have trained to the end, and {sites} was not back"
+    if sentence:
+        stop(turn, job, Reason(code=Why.PEER_LOST, sentence=sentence), grace_s=0.0)
 
 
 def close_job(turn: Turn, job: Job, state: JobState, reason: Reason | None) -> None:
@@ -210,6 +210,10 @@ def _look_at(turn: Turn, job: Job) -> None:
         stop(turn, job, job.wanted_reason, job.spec.grace_s)
     if job.reservation is not None and job.reserved_until_s <= turn.now:
         turn.index.unreserve(job)
+    if job.attempt is not None and comeback.due_s(job.attempt) <= turn.now:
+        cannot = comeback.start_due(turn, job)
+        if cannot is not None:  # the others save what they have, for the attempt that follows
+            stop(turn, job, cannot, job.spec.grace_s)
     turn.index.requeue(job)
 
 
@@ -247,6 +251,7 @@ def _due_s(job: Job, terms: LeaseTerms, now: float) -> float:
         for task in job.attempts[-1].tasks.values():
             if task.state is not _ENDED and due_s > (dead_s := _dead_s(task, terms)):
                 due_s = dead_s
+        due_s = min(due_s, comeback.due_s(job.attempts[-1]))
         if _may_spend_out(job):
             due_s = min(due_s, budget.due_s(job))
     return due_s
@@ -288,9 +293,10 @@ def _close_attempt(turn: Turn, job: Job) -> None:
     job.device_s += attempt.placement.option.devices * (turn.now - attempt.started_s)
     attempt.ended_s = turn.now
     attempt.outcome = verdict.cause(attempt)
+    comeback.forgo(job)
     decided = verdict.judge(job, attempt.outcome)
     _settle(turn, job, attempt)
-    _blame(turn, job, attempt)
+    _note_ends(turn, job, attempt)
     reason = decided.reason
     job.not_before_s = turn.now
     if decided.retry:
@@ -306,44 +312,20 @@ def _close_attempt(turn: Turn, job: Job) -> None:
         _hold_places(turn, job, attempt, wanted)
 
 
+def _note_ends(turn: Turn, job: Job, attempt: Attempt) -> None:
+    """Note what the end of an attempt says of its nodes."""
+    assert attempt.outcome is not None
+    if attempt.outcome.code is _COMPLETED:
+        acquit(turn, tasks_of(attempt))
+    else:
+        blame(turn, job, tasks_of(attempt))
+
+
 def _settle(turn: Turn, job: Job, attempt: Attempt) -> None:
     name, allowance = job.spec.queue, turn.state.allowance
     if name in allowance.accounts:
         queue = turn.index.queues.get(name) or Queue(name=name)
         allowance.settle(queue, f"{job.job_id}/{attempt.number}", turn.now)
-
-
-def _blame(turn: Turn, job: Job, attempt: Attempt) -> None:
-    """Count the jobs in a row that failed on a node for no fault of theirs; taint it in the end."""
-    state, policy = turn.state, turn.index.policy
-    assert attempt.outcome is not None
-    if attempt.outcome.code is _COMPLETED and not state.failures:
-        return  # no task tells of a failure: a cause that tells more would be the attempt's
-    tainted = False
-    before = set(state.failures)
-    for task in tasks_of(attempt):
-        domain = task.placement.domain
-        assert task.outcome is not None
-        if task.outcome.code not in _NODES_FAULT:
-            if attempt.outcome.code is _COMPLETED:
-                state.failures.pop(domain, None)
-            continue
-        failed = state.failures.setdefault(domain, [])
-        if job.job_id not in failed:
-            failed.append(job.job_id)
-        if 0 < policy.failures_max <= len(failed) and domain not in state.marks:
-            sentence = (
-                f"{len(failed)} jobs in a row failed there, the last: {task.outcome.sentence}"
-            )
-            state.marks[domain] = Mark(
-                mark="taint", sentence=sentence, since_s=turn.now, by_core=True
-            )
-            del state.failures[domain]
-            tainted = True
-    if tainted:
-        turn.index.reopen()
-    if before != set(state.failures):
-        turn.index.suspect()
 
 
 def _hold_places(turn: Turn, job: Job, attempt: Attempt, wanted: Reason | None) -> None:

@@ -1,12 +1,15 @@
 """One call of the door: what every part of it reads, and where it leaves its intentions."""
 
 import random
+from collections.abc import Iterable
 
 import msgspec
 
 from gridloom.core.index import Index
 from gridloom.core.state import State
-from gridloom.model.action import AnyAction
+from gridloom.model.action import AnyAction, StopTask
+from gridloom.model.life import Job, Task
+from gridloom.model.reason import Reason
 
 
 class LeaseTerms(msgspec.Struct, frozen=True, kw_only=True):
@@ -32,3 +35,20 @@ class Turn(msgspec.Struct, frozen=True):
     now: float
     rng: random.Random
     actions: list[AnyAction] = msgspec.field(default_factory=list)
+
+
+def stop_tasks(turn: Turn, job: Job, tasks: Iterable[Task], grace_s: float, reason: Reason) -> None:
+    """Want tasks of a job's attempt to stop, with a grace in seconds; 0 kills them at once."""
+    attempt = job.attempts[-1]
+    turn.actions.extend(
+        StopTask(
+            job_id=job.job_id,
+            attempt=attempt.number,
+            epoch=attempt.epoch,
+            domain=task.placement.domain,
+            grace_s=grace_s,
+            reason=reason,
+            life=task.life,
+        )
+        for task in tasks
+    )

@@ -1,6 +1,7 @@
 """What the end of an attempt means for its job: the cause that is believed, and what follows."""
 
 import random
+from collections.abc import Sequence
 from typing import Final
 
 import msgspec
@@ -18,7 +19,7 @@ _ASKED = frozenset({Why.STOP_REQUESTED, Why.CANCEL_REQUESTED, Why.BUDGET_SPENT})
 _TELLING: tuple[frozenset[Why], ...] = (
     PERMANENT,
     INFRASTRUCTURE - {Why.PEER_LOST},
-    frozenset({Why.EXITED}),
+    frozenset({Why.EXITED, Why.POISONED}),
     frozenset({Why.PEER_LOST}),
     _ASKED,
 )
@@ -49,8 +50,14 @@ def cause(attempt: Attempt) -> Outcome:
 
     Among equals the earliest decides, then the lowest rank, then the first domain by name.
     """
-    outcomes = [(task.outcome, domain) for domain, task in attempt.tasks.items()]
-    told = [(outcome, domain) for outcome, domain in outcomes if outcome is not None]
+    told = [(t.outcome, domain) for domain, t in attempt.tasks.items() if t.outcome is not None]
+    # a site that was lost and is not back yet is lost, whatever became of its next life
+    told += [(absence.outcome, site) for site, absence in attempt.absent.items()]
+    return most_telling(told)
+
+
+def most_telling(told: Sequence[tuple[Outcome, str]]) -> Outcome:
+    """Return the outcome that tells most; each comes with its domain, which decides last."""
     if len(told) == 1:
         return told[0][0]
     return min(told, key=lambda o: (_telling(o[0].code), o[0].ended_s, o[0].rank, o[1]))[0]
@@ -98,6 +105,8 @@ def _after_failure(job: Job, why: Outcome) -> Verdict:
         if job.restarts < retry.max_restarts:
             return Verdict(state=JobState.QUEUED, reason=None, retry=True)
         tries = f"{job.restarts + 1} attempts" if job.restarts else "1 attempt"
+        if any(task.life > 1 for one in job.attempts[-1:] for task in one.tasks.values()):
+            tries = f"{job.restarts} restarts"
         return Verdict(
             state=JobState.FAILED,
             reason=_because(why, f"gave up after {tries}; the last ended: {why.sentence}"),

@@ -30,14 +30,39 @@ class StartAttempt(Action, frozen=True, kw_only=True, tag=True):
     lease_until_s: float
 
 
+class RestartSite(Action, frozen=True, kw_only=True, tag=True):
+    """Start the tasks of one site again, where they were, in an attempt that goes on elsewhere.
+
+    Attributes:
+        job_id: The job.
+        attempt: The attempt's number.
+        epoch: Its fencing number.
+        placement: Where it runs, the other sites included.
+        site: The site.
+        life: Which life of its tasks this is, from 2.
+        restart_count: Attempts of the job before this one, and lives before this one.
+        lease_until_s: Until when the right to run lasts unless renewed.
+    """
+
+    job_id: str
+    attempt: int
+    epoch: int
+    placement: Placement
+    site: str
+    life: int
+    restart_count: int
+    lease_until_s: float
+
+
 class RenewLease(Action, frozen=True, kw_only=True, tag=True):
-    """Let one task run on until then."""
+    """Let one task, in one of its lives, run on until then."""
 
     job_id: str
     attempt: int
     epoch: int
     domain: str
     lease_until_s: float
+    life: int = 1
 
 
 class StopTask(Action, frozen=True, kw_only=True, tag=True):
@@ -50,6 +75,7 @@ class StopTask(Action, frozen=True, kw_only=True, tag=True):
         domain: ``site/node``.
         grace_s: Seconds before the kill; 0 kills at once.
         reason: Why.
+        life: Which life of the task.
     """
 
     job_id: str
@@ -58,6 +84,7 @@ class StopTask(Action, frozen=True, kw_only=True, tag=True):
     domain: str
     grace_s: float
     reason: Reason
+    life: int = 1
 
 
 class CloseJob(Action, frozen=True, kw_only=True, tag=True):
@@ -67,4 +94,4 @@ class CloseJob(Action, frozen=True, kw_only=True, tag=True):
     state: JobState
 
 
-AnyAction = StartAttempt | RenewLease | StopTask | CloseJob
+AnyAction = StartAttempt | RestartSite | RenewLease | StopTask | CloseJob

@@ -103,12 +103,14 @@ class TaskEvent(Event, frozen=True, kw_only=True):
         attempt: The attempt's number.
         epoch: The attempt's fencing number; facts of another epoch are dropped.
         domain: ``site/node``.
+        life: Which life of the task; facts of another are dropped.
     """
 
     job_id: str
     attempt: int
     epoch: int
     domain: str
+    life: int = 1
 
 
 class TaskRefused(TaskEvent, frozen=True, kw_only=True, tag=True):
@@ -133,10 +135,12 @@ class TaskReady(TaskEvent, frozen=True, kw_only=True, tag=True):
     Attributes:
         resumed_step: Training step of the checkpoint it continues from; 0 for a fresh start.
         notes: What a person should know of where it starts, a sentence each.
+        independent_sites: Whether its sites go on without a lost one, and let it in again.
     """
 
     resumed_step: int
     notes: tuple[str, ...] = ()
+    independent_sites: bool = False
 
 
 class StepReported(TaskEvent, frozen=True, kw_only=True, tag=True):

@@ -133,12 +133,26 @@ class Task(msgspec.Struct, kw_only=True):
         state: Where it is in its life.
         lease_until_s: Until when its right to run lasts, by the core's clock.
         outcome: How it ended, once it has.
+        life: Which life of it in this attempt this is, from 1.
     """
 
     placement: TaskPlacement
     state: TaskState = TaskState.STARTING
     lease_until_s: float = 0.0
     outcome: Outcome | None = None
+    life: int = 1
+
+
+class Absence(msgspec.Struct, frozen=True, kw_only=True):
+    """A site that an attempt has lost and goes on without, until it is back.
+
+    Attributes:
+        outcome: How it was lost.
+        due_s: When its tasks are started again; nothing while some still end, 0 once they were.
+    """
+
+    outcome: Outcome
+    due_s: float | None = None
 
 
 class Attempt(msgspec.Struct, kw_only=True):
@@ -163,6 +177,9 @@ class Attempt(msgspec.Struct, kw_only=True):
         ready_s: When it began to train; 0 before.
         kept_s: The job's ``kept_s`` when it started.
         checkpoint_step: Training step of the newest checkpoint it reported.
+        independent_sites: Its program says that its sites go on without a lost one, and let it in
+            again.
+        absent: Lost sites that are to come back, by name, until they train again.
     """
 
     number: int
@@ -183,6 +200,8 @@ class Attempt(msgspec.Struct, kw_only=True):
     ready_s: float = 0.0
     kept_s: float = 0.0
     checkpoint_step: int = 0
+    independent_sites: bool = False
+    absent: dict[str, Absence] = msgspec.field(default_factory=dict)
 
 
 class Job(msgspec.Struct, kw_only=True, omit_defaults=True):
@@ -194,7 +213,8 @@ class Job(msgspec.Struct, kw_only=True, omit_defaults=True):
         submitted_s: Its place in the queue; kept over restarts.
         state: Where it is in its life.
         attempts: All tries, oldest first.
-        restarts: Attempts that count against the retry policy since the last resume.
+        restarts: Attempts, and starts of a single site, that count against the retry policy since
+            the last resume.
         not_before_s: Backing off until then.
         wanted: What was asked for meanwhile: ``stop``, ``cancel``, ``resume`` (after a stop that
             was already sent) or nothing.

@@ -52,6 +52,10 @@ WHOLE_GRADIENT_CODECS: tuple[Codec, ...] = ("low_rank", "deep")
 MASKED_SITES_MIN = 3
 """Sites that sum their updates under masks: fewer would know each other's from the sum."""
 
+OUTER_FRAGMENTS = 4
+"""Parts in which ``outer`` exchanges parameters where nothing is said. One at a time costs clearly
+more in loss than 4; 12 are no better (``bench/wan_loss.py``)."""
+
 OUTER_WORK_SHARE = 0.02
 """Of the time of the training steps, that rounds of ``outer`` may take when its interval is 0."""
 

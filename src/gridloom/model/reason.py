@@ -38,6 +38,7 @@ class Why(StrEnum):
     # why an attempt or a job ended
     COMPLETED = "completed"
     EXITED = "exited"
+    POISONED = "poisoned"
     KILLED = "killed"
     PEER_LOST = "peer_lost"
     SUPERVISOR_LOST = "supervisor_lost"

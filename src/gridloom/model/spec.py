@@ -135,7 +135,7 @@ class RetryPolicy(msgspec.Struct, frozen=True, kw_only=True):
     """When a failed attempt is followed by another.
 
     Attributes:
-        max_restarts: Attempts after the first, at most.
+        max_restarts: Attempts after the first, and starts of a single lost site, at most.
         on: ``lost``: only after a failure outside the program (killed, node or site lost);
             ``any``: also after the program itself exited with an error.
         backoff_s: Wait before the second attempt; doubles each time, up to ``backoff_s_max``.

@@ -5,9 +5,9 @@ from dataclasses import dataclass
 
 from msgspec import structs
 
-from gridloom.model.parallel import SiteSync
+from gridloom.model.parallel import OUTER_FRAGMENTS, SiteSync
 from gridloom.planner.sync_forecast import SyncForecast, SyncSituation, forecast
-from gridloom.planner.sync_loss import LossRow, is_published
+from gridloom.planner.sync_loss import PUBLISHED_OUTER, LossRow, is_published
 from gridloom.planner.sync_measured import LOSS_ROWS
 
 LOSS_BOUND = 0.01
@@ -46,7 +46,7 @@ _INTERVALS = (
     300,
     500,
 )
-_FRAGMENTS = (1, 4, 8)
+_FRAGMENTS = (OUTER_FRAGMENTS, 2 * OUTER_FRAGMENTS)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -127,10 +127,14 @@ def candidates(situation: SyncSituation) -> Iterator[SiteSync]:
     for every in (2, 4, 8, 16):
         yield SiteSync(kind="accumulated", every=every)
     outer = adaptive(situation)
-    for every in _INTERVALS:
+    # of large models is known what others have published: 4 bits or more, not too often
+    large = is_published(situation.parameters, situation.tokens)
+    widths, least = ((PUBLISHED_OUTER.bits,), PUBLISHED_OUTER.least) if large else ((4, 1), 1)
+    for every in (interval for interval in _INTERVALS if interval >= least):
         for fragments in _FRAGMENTS:
             if every % fragments == 0:
-                yield structs.replace(outer, every=every, fragments=fragments)
+                for bits in widths:
+                    yield structs.replace(outer, every=every, fragments=fragments, bits=bits)
 
 
 def adaptive(situation: SyncSituation) -> SiteSync:
@@ -141,6 +145,7 @@ def adaptive(situation: SyncSituation) -> SiteSync:
         every=0,
         codec="blocks",
         bits=4,
+        fragments=OUTER_FRAGMENTS,
         outer_learning_rate=rate,
         outer_momentum=momentum,
     )

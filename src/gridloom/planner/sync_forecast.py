@@ -14,7 +14,8 @@ from gridloom.planner.sync_loss import Loss, LossRow, predicted_loss
 from gridloom.planner.sync_measured import LOSS_ROWS
 
 CODEC_S_PER_MILLION: Mapping[str, float] = {
-    "plain 32": 0.004, "plain 16": 0.005, "blocks 8": 0.012, "blocks 4": 0.016,
+    "plain 32": 0.004, "plain 16": 0.005,
+    "blocks 8": 0.0115, "blocks 4": 0.0115, "blocks 1": 0.01,
     "top_k": 0.025, "deep": 0.025, "low_rank": 0.030,
 }  # fmt: skip
 """Seconds of a CPU core that a round takes for a million numbers, all in all; measured roughly, on

@@ -82,6 +82,7 @@ class Prior:
         least: From this interval on, below which nothing is known with this rule,
         every: up to this one
         loss: the loss stayed within this; taken to grow with the logarithm of the interval.
+        bits: Of a number that was sent, at least.
         source: Where.
     """
 
@@ -90,6 +91,7 @@ class Prior:
     least: int
     every: int
     loss: float
+    bits: int
     source: str
 
 
@@ -99,6 +101,7 @@ PUBLISHED_OUTER = Prior(
     least=30,
     every=100,
     loss=0.01,
+    bits=4,
     source="published: DiLoCo (Douillard et al., 2023), Streaming DiLoCo (2025)",
 )
 """Within 1 % of data parallelism at intervals of 30 to 100 steps, from 35 million parameters and
@@ -113,6 +116,7 @@ _ASSUMED: dict[tuple[Codec, int], tuple[float, str]] = {
     ("plain", 16): (0.001, "assumed: rounding, fed back"),
     ("blocks", 8): (0.002, "assumed: rounding, fed back"),
     ("blocks", 4): (0.005, "assumed: coarse rounding, fed back"),
+    ("blocks", 1): (0.05, "assumed: signs, fed back"),
     ("top_k", 32): (
         0.02,
         "assumed: not measured; Lin et al. (2018) report none with warm-up and momentum correction",
@@ -138,7 +142,8 @@ def predicted_loss(
     """
     if how.kind == "every_step" and how.codec == "plain" and how.bits == 32:
         return Loss(share=0.0, spread=0.0, source="exact")
-    if how.kind == "outer" and is_published(parameters, tokens) and how.outer_momentum > 0:
+    large = is_published(parameters, tokens) and how.bits >= PUBLISHED_OUTER.bits
+    if how.kind == "outer" and large and how.outer_momentum > 0:
         return _published(every)
     curve = _nearest(_of_kind(how, rows), parameters, tokens)
     if curve is not None:
@@ -202,14 +207,20 @@ def _published(every: float) -> Loss:
 def _of_kind(how: SiteSync, rows: Sequence[LossRow]) -> list[LossRow]:
     """Return the rows of the method's kind that tell of it.
 
-    Of outer steps those with as many bits, or with fewer, for more of them do no harm; and of them
-    those with as many fragments, where there are enough.
+    Of outer steps those with as many bits, or with the next fewer, for more of them do no harm; and
+    with at most twice the fragments, for few of them do. Of these those with as many, where there
+    are enough.
     """
     kind = [row for row in rows if row.kind == how.kind]
     if how.kind != "outer":
         return [row for row in kind if (row.codec, row.bits) == (how.codec, how.bits)]
-    own = [row for row in kind if row.bits == how.bits]
-    own = own or [row for row in kind if row.bits < how.bits]
+    dense = {how.codec, "blocks"} if how.codec == "plain" else {how.codec}
+    kind = [
+        row
+        for row in kind
+        if row.codec in dense and row.bits <= how.bits and row.fragments <= 2 * how.fragments
+    ]
+    own = [row for row in kind if row.bits == max(one.bits for one in kind)]
     parts = [row for row in own if row.fragments == how.fragments]
     return parts if len(parts) > 1 else own
 

@@ -7,23 +7,24 @@ equal tokens, by ``bench/wan_loss.py``.
 from gridloom.planner.sync_loss import LossRow
 
 
-def _outer(every: int, fragments: int, loss: float) -> LossRow:
+def _outer(every: int, fragments: int, bits: int, loss: float) -> LossRow:
     return LossRow(
         kind="outer",
         every=every,
         fragments=fragments,
         codec="blocks",
-        bits=4,
+        bits=bits,
         parameters=1_330_000,
         tokens=3_000_000,
         loss=loss,
         seeds=1,
         source="gridloom's own measurement, one seed",
-        command=f"python -m bench.wan_loss --every {every} --fragments {fragments}",
+        command=f"python -m bench.wan_loss --every {every} --fragments {fragments} --bits {bits}",
     )
 
 
 LOSS_ROWS: tuple[LossRow, ...] = (
-    _outer(8, 4, 0.0010),
-    _outer(48, 8, 0.0354),
+    _outer(8, 4, 4, 0.0010),
+    _outer(48, 8, 4, 0.0354),
+    _outer(14, 7, 1, 0.0068),
 )

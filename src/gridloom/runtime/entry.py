@@ -16,14 +16,27 @@ from gridloom.base.codec import decode
 from gridloom.base.errors import InputError
 from gridloom.base.system import SystemClock
 from gridloom.model.recipe import GptRecipe
-from gridloom.runtime.failure import PeerLostError, RuntimeFailureError, StorageError
+from gridloom.runtime.failure import (
+    PeerLostError,
+    PoisonedError,
+    RuntimeFailureError,
+    StorageError,
+)
 from gridloom.runtime.place import Place, interface_of, place_in
 from gridloom.runtime.records import RECIPE_FILE, append_line
 from gridloom.runtime.run import Run, StopWish
 from gridloom.runtime.train import Trainer
-from gridloom.wire.launch import EXIT_CONFIG, EXIT_IO, EXIT_PEER_LOST, Failure, Rank
+from gridloom.wire.launch import (
+    EXIT_CONFIG,
+    EXIT_IO,
+    EXIT_PEER_LOST,
+    EXIT_POISONED,
+    Failure,
+    Rank,
+)
 
 EXIT_FAILED = 1
+_CODES = {StorageError: EXIT_IO, PoisonedError: EXIT_POISONED}
 
 
 def main(environment: Mapping[str, str] = os.environ) -> int:
@@ -50,7 +63,7 @@ def main(environment: Mapping[str, str] = os.environ) -> int:
         remedies = dict.fromkeys(problem.remedy for problem in error.problems if problem.remedy)
         return _fail(rank, EXIT_CONFIG, "; ".join(bare), "; ".join(remedies))
     except RuntimeFailureError as error:
-        code = EXIT_IO if isinstance(error, StorageError) else EXIT_FAILED
+        code = _CODES.get(type(error), EXIT_FAILED)
         return _fail(rank, code, error.message, error.remedy)
     except OSError as error:
         remedy = f"make room, or grant access: {error.filename or rank.run_dir}"

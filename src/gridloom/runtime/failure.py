@@ -4,7 +4,7 @@ GridloomError
 └── WorkFailedError
     ├── PeerLostError   another rank went away             EXIT_PEER_LOST
     ├── StorageError    a file could not be written        EXIT_IO
-    └── PoisonedError   the loss is no longer a number     1
+    └── PoisonedError   the loss is no longer a number     EXIT_POISONED
 """
 
 from collections.abc import Iterator

@@ -46,7 +46,7 @@ from gridloom.runtime.states import (
     unpack_frames,
 )
 from gridloom.runtime.together import Together
-from gridloom.wire.launch import CheckpointDone, Ready
+from gridloom.wire.launch import CheckpointDone
 
 _RANDOM = "random"
 """The part that every checkpoint has."""
@@ -188,7 +188,7 @@ class Keeper:
             StorageError: As ``restore``.
         """
         step, notes = self.restore()
-        self._run.tell(Ready(resumed_step=step, notes=notes))
+        self._run.begin(step, notes)
         return step
 
     def restore(self) -> tuple[int, tuple[str, ...]]:

@@ -15,6 +15,7 @@ from gridloom.base.errors import InputError
 from gridloom.runtime.accelerator import backend_for, local_device
 from gridloom.runtime.failure import (
     PeerLostError,
+    PoisonedError,
     RuntimeFailureError,
     StorageError,
     peers_guarded,
@@ -25,6 +26,7 @@ from gridloom.wire.launch import (
     EXIT_CONFIG,
     EXIT_IO,
     EXIT_PEER_LOST,
+    EXIT_POISONED,
     AnyLine,
     Failure,
     Ready,
@@ -61,6 +63,7 @@ class Run:
         place: Where it stands.
         device: Where it computes.
         clock: The time.
+        independent_sites: The sites go on without one that is lost, and let it in again.
     """
 
     def __init__(self, place: Place, clock: Clock, stop: StopWish) -> None:
@@ -71,8 +74,11 @@ class Run:
         """
         self.place, self.clock = place, clock
         self.device = local_device(place.local_rank)
+        self.independent_sites = False
         self._stop = stop
         self._is_reported = False
+        self._has_met = False
+        self._ready: Ready | None = None
         if place.size > 1 and not dist.is_initialized():
             self._join_site()
 
@@ -92,10 +98,27 @@ class Run:
             dist.all_reduce(wish, dist.ReduceOp.MAX)
         return bool(wish.item())
 
+    def begin(self, resumed_step: int, notes: tuple[str, ...]) -> None:
+        """Tell the agent that training begins: where, and what a person should know of that.
+
+        Where sites are independent it is told once they have ``met``.
+        """
+        independent = self.independent_sites
+        self._ready = Ready(resumed_step=resumed_step, notes=notes, independent_sites=independent)
+        if self._has_met or not independent:
+            self._tell_ready()
+
+    def met(self) -> None:
+        """Note that the sites have met, and this one has what the others have."""
+        self._has_met = True
+        self._tell_ready()
+
     def report(self, step: int, loss: float | None, tokens_per_s: float | None) -> None:
         """Tell the agent that a training step is over; the first call says that training runs."""
-        if not self._is_reported:
-            self.tell(Ready(resumed_step=step - 1))
+        if not self._is_reported and self._ready is None:
+            independent = self.independent_sites
+            self._ready = Ready(resumed_step=step - 1, independent_sites=independent)
+        self._tell_ready()
         self.tell(StepDone(step=step, loss=loss, tokens_per_s=tokens_per_s))
 
     def tell(self, line: AnyLine) -> None:
@@ -112,6 +135,8 @@ class Run:
                 return EXIT_PEER_LOST  # a victim: the cause speaks for itself
             case StorageError():
                 remedy, code = error.remedy, EXIT_IO
+            case PoisonedError():
+                remedy, code = error.remedy, EXIT_POISONED
             case RuntimeFailureError():
                 remedy = error.remedy
             case InputError():
@@ -128,6 +153,11 @@ class Run:
         """Leave the process group of the site."""
         if self.place.size > 1 and dist.is_initialized():
             dist.destroy_process_group()
+
+    def _tell_ready(self) -> None:
+        ready, self._ready = self._ready, None
+        if ready is not None:
+            self.tell(ready)
 
     def _join_site(self) -> None:
         place, timeout = self.place, timedelta(seconds=TIMEOUT_S)

@@ -125,7 +125,8 @@ class Trainer:
         if sync.steps != resumed:
             notes += (f"takes over training step {sync.steps} from another site",)
             resumed = sync.steps
-        self._run.tell(Ready(resumed_step=resumed, notes=notes))
+        several = len(self._run.place.sites) > 1
+        self._run.tell(Ready(resumed_step=resumed, notes=notes, independent_sites=several))
         start_s = self._run.clock.monotonic_s()
         reset_peak()  # reading the corpus took more for a moment than training will
         last: StepMetrics | None = None

@@ -152,6 +152,7 @@ class Sync:
                 self._own.shield.rejoin(before, self._peers.rounds.version)
             self.meter.round = self._peers.rounds.version
         self._let_go_on()
+        self._run.met()
 
     def step(
         self,

@@ -14,7 +14,7 @@ import msgspec
 from gridloom.base.codec import decode, encode
 from gridloom.core import progress
 from gridloom.core.machine import Machine
-from gridloom.core.state import State, live_tasks
+from gridloom.core.state import State, live_tasks, tasks_of
 from gridloom.core.turn import LeaseTerms
 from gridloom.model.action import AnyAction, CloseJob, StartAttempt, StopTask
 from gridloom.model.event import (
@@ -25,7 +25,16 @@ from gridloom.model.event import (
     TaskReady,
     TaskRunning,
 )
-from gridloom.model.life import HOLDING, OVER, Attempt, Job, Outcome, Placement
+from gridloom.model.life import (
+    HOLDING,
+    OVER,
+    Attempt,
+    Job,
+    Outcome,
+    Placement,
+    Task,
+    TaskState,
+)
 from gridloom.model.reason import Why
 from gridloom.sim.engine import NEVER_S, Agenda, Urgency
 
@@ -148,6 +157,8 @@ class _Names(TypedDict):
     job_id: str
     attempt: int
     epoch: int
+    domain: str
+    life: int
 
 
 class _Future:
@@ -155,8 +166,8 @@ class _Future:
 
     def __init__(self, state: State, seed: str, futures: Futures) -> None:
         for job in state.jobs.values():  # whoever runs goes on running
-            for task in live_tasks(job.attempts[-1]) if job.state in HOLDING else ():
-                task.lease_until_s = NEVER_S
+            if job.state in HOLDING:
+                _go_on_as_a_whole(job.attempts[-1])
         self.seen: dict[str, Seen] = {}
         self._machine = Machine(state, LeaseTerms(lease_s=NEVER_S))
         self._seed, self._durations = seed, futures.durations
@@ -224,8 +235,8 @@ class _Future:
     def _start(self, job: Job, action: StartAttempt, now_s: float) -> None:
         attempt, placement = job.attempts[-1], action.placement
         self._note(job.job_id, now_s, placement)
-        for task in placement.tasks:
-            self._facts.append(TaskRunning(domain=task.domain, **_of(job, attempt)))
+        for task in live_tasks(attempt):
+            self._facts.append(TaskRunning(**_of(job, attempt, task)))
         restart_s = job.spec.forecast.restart_s if action.restart_count else 0.0
         self._agenda.put(now_s + restart_s, Urgency.START, self._train, (job, attempt))
 
@@ -234,9 +245,8 @@ class _Future:
         if job.attempt is not attempt or attempt.stop_sent:
             return
         placement = attempt.placement
-        domain = placement.tasks[0].domain
-        step = job.checkpoint_step
-        self._facts.append(TaskReady(domain=domain, resumed_step=step, **_of(job, attempt)))
+        who = _first(job, attempt)
+        self._facts.append(TaskReady(resumed_step=job.checkpoint_step, **who))
         pace = progress.speed(job, placement.option, placement.step_s)
         kept_s = self._kept.get(job.job_id, attempt.kept_s)
         left_s = self._total_s(job, kept_s) - kept_s
@@ -265,16 +275,14 @@ class _Future:
         if job.attempt is not attempt:
             return
         if not attempt.killed and attempt.ready_s > 0:
-            domain = attempt.placement.tasks[0].domain
             step = max(attempt.last_step, attempt.checkpoint_step)
-            self._facts.append(CheckpointSaved(domain=domain, step=step, **_of(job, attempt)))
+            self._facts.append(CheckpointSaved(step=step, **_first(job, attempt)))
         self._end_tasks(job, attempt, Why.STOP_REQUESTED, "it saved its state and stopped")
 
     def _end_tasks(self, job: Job, attempt: Attempt, code: Why, sentence: str) -> None:
         outcome = Outcome(code=code, sentence=sentence, ended_s=self._agenda.now_s)
         for task in live_tasks(attempt):
-            domain = task.placement.domain
-            self._facts.append(TaskEnded(domain=domain, outcome=outcome, **_of(job, attempt)))
+            self._facts.append(TaskEnded(outcome=outcome, **_of(job, attempt, task)))
 
     def _note(self, job_id: str, start_s: float, placement: Placement) -> None:
         if job_id not in self.seen:
@@ -315,8 +323,27 @@ def _factors(spread: float, seed: str) -> Iterator[float]:
         yield math.exp(rng.gauss(0.0, spread))
 
 
-def _of(job: Job, attempt: Attempt) -> _Names:
-    return {"job_id": job.job_id, "attempt": attempt.number, "epoch": attempt.epoch}
+def _go_on_as_a_whole(attempt: Attempt) -> None:
+    """Let nobody be lost any more: a site that is away for a moment is as good as there."""
+    for task in tasks_of(attempt):
+        if task.placement.site in attempt.absent and task.outcome is not None:
+            task.state, task.outcome = TaskState.RUNNING, None
+        task.lease_until_s = NEVER_S
+    attempt.absent.clear()
+
+
+def _first(job: Job, attempt: Attempt) -> _Names:
+    return _of(job, attempt, tasks_of(attempt)[0])
+
+
+def _of(job: Job, attempt: Attempt, task: Task) -> _Names:
+    return {
+        "job_id": job.job_id,
+        "attempt": attempt.number,
+        "epoch": attempt.epoch,
+        "domain": task.placement.domain,
+        "life": task.life,
+    }
 
 
 def _rank(values: Sequence[float], percent: int) -> float:

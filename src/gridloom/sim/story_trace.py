@@ -2,7 +2,14 @@
 
 from collections.abc import Iterator
 
-from gridloom.model.action import AnyAction, CloseJob, RenewLease, StartAttempt, StopTask
+from gridloom.model.action import (
+    AnyAction,
+    CloseJob,
+    RenewLease,
+    RestartSite,
+    StartAttempt,
+    StopTask,
+)
 from gridloom.model.event import (
     AnyEvent,
     BookingDropped,
@@ -100,6 +107,8 @@ def _intention(action: AnyAction) -> str:
         case StartAttempt():
             where = _where(action.placement)
             return f"start attempt {action.attempt} of {action.job_id} on {where}"
+        case RestartSite():
+            return f"start site {action.site} of {action.job_id} again in attempt {action.attempt}"
         case StopTask():
             grace = f"with {action.grace_s:g} s of grace" if action.grace_s > 0 else "at once"
             return f"stop {action.job_id} on {action.domain} {grace}: {action.reason.sentence}"

@@ -125,7 +125,7 @@ def _note_task(
         attempt.ended_s = max(attempt.ended_s, event.outcome.ended_s or now_s)
     elif isinstance(event, CheckpointSaved):
         attempt.saved_s = now_s
-    elif isinstance(event, TaskReady) or not attempt.running:
+    elif (isinstance(event, TaskReady) and event.life == 1) or not attempt.running:
         attempt.began_s, attempt.running = now_s, True
 
 

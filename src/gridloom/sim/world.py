@@ -9,7 +9,14 @@ from msgspec.structs import replace
 
 from gridloom.base.errors import BrokenError, InputError, Problem
 from gridloom.core.progress import speed
-from gridloom.model.action import AnyAction, CloseJob, RenewLease, StartAttempt, StopTask
+from gridloom.model.action import (
+    AnyAction,
+    CloseJob,
+    RenewLease,
+    RestartSite,
+    StartAttempt,
+    StopTask,
+)
 from gridloom.model.event import JobSubmitted
 from gridloom.model.life import Job, JobState
 from gridloom.sim.attempts import Attempts
@@ -88,6 +95,8 @@ class World:
                     self._renew(action)
                 case CloseJob():
                     self._over(action)
+                case RestartSite():
+                    pass  # no simulated program says that its sites are independent
 
     def point(self) -> Point:
         """Return how the grid is used now."""

@@ -6,6 +6,8 @@ numbered reports to ``reports.jsonl`` and holds a lock on ``lock`` as long as it
 would kill its processes lives.
 """
 
+from pathlib import PurePath
+
 import msgspec
 
 from gridloom.model.life import Outcome
@@ -30,6 +32,7 @@ class TaskRef(msgspec.Struct, frozen=True, kw_only=True):
         epoch: Its fencing number.
         site: Name of the site.
         node: Name of the node.
+        life: Which life of it: those of a lost site are started again while others run.
     """
 
     job_id: str
@@ -37,6 +40,7 @@ class TaskRef(msgspec.Struct, frozen=True, kw_only=True):
     epoch: int
     site: str
     node: str
+    life: int = 1
 
     @property
     def domain(self) -> str:
@@ -46,7 +50,17 @@ class TaskRef(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def token(self) -> str:
         """The value of ``GRIDLOOM_TASK`` in every process of the task."""
-        return f"{self.job_id}/{self.attempt}/{self.epoch}/{self.site}/{self.node}"
+        fence = f"{self.epoch}.{self.life}"
+        return f"{self.job_id}/{self.attempt}/{fence}/{self.site}/{self.node}"
+
+
+def life_directory(run_dir: PurePath, attempt: int, life: int) -> PurePath:
+    """Return where the tasks of an attempt have their files, in one of their lives.
+
+    Directories of tasks, ``<site>.<node>``, have a dot in their names; that of a later life none.
+    """
+    directory = run_dir / "attempts" / str(attempt)
+    return directory / f"life-{life}" if life > 1 else directory
 
 
 class RankOrder(msgspec.Struct, frozen=True, kw_only=True):
@@ -149,10 +163,12 @@ class ReadySeen(Report, frozen=True, kw_only=True, tag="ready"):
     Attributes:
         resumed_step: Training step of the checkpoint it continues from; 0 for a fresh start.
         notes: What a person should know of where it starts.
+        independent_sites: Whether the sites go on without a lost one, and let it in again.
     """
 
     resumed_step: int
     notes: tuple[str, ...] = ()
+    independent_sites: bool = False
 
 
 class Ended(Report, frozen=True, kw_only=True, tag="ended"):

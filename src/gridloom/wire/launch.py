@@ -42,6 +42,8 @@ EXIT_PEER_LOST = 76
 """Another rank went away; this one is a victim, not the cause."""
 EXIT_CONFIG = 78
 """What the job says cannot be run (data missing, shape impossible)."""
+EXIT_POISONED = 79
+"""The loss is no longer a number; the state that the sites share may be what is wrong."""
 
 
 def ports_of(sites: int) -> int:
@@ -68,7 +70,7 @@ class Rank(msgspec.Struct, frozen=True, kw_only=True):
         node_ranks: Number of ranks on every node, by node rank; empty if all have as many.
         master_address: Where rank 0 listens.
         master_port: The port it listens on.
-        restart_count: How many attempts came before.
+        restart_count: How many attempts came before, and lives of this site in this one.
         run_dir: The job's run directory.
         report_file: Where this rank appends its report lines.
         grace_s: Seconds between the request to stop (SIGTERM) and SIGKILL.
@@ -180,10 +182,13 @@ class Ready(Line, frozen=True, kw_only=True, tag="ready"):
         resumed_step: Training step of the checkpoint it continues from; 0 for a fresh start.
         notes: What a person should know of where it starts, a sentence each: why newer
             checkpoints were passed over, whose checkpoint it continues.
+        independent_sites: The sites are no one process group: they go on without one that is lost,
+            and give it their state when it is back.
     """
 
     resumed_step: Step = 0
     notes: tuple[str, ...] = ()
+    independent_sites: bool = False
 
 
 class StepDone(Line, frozen=True, kw_only=True, tag="step"):

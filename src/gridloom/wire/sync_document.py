@@ -4,7 +4,14 @@ from typing import Annotated, Literal
 
 from pydantic import BeforeValidator, Field
 
-from gridloom.model.parallel import Auto, Codec, SitePrivacy, SiteSync, SyncKind
+from gridloom.model.parallel import (
+    OUTER_FRAGMENTS,
+    Auto,
+    Codec,
+    SitePrivacy,
+    SiteSync,
+    SyncKind,
+)
 from gridloom.wire.documents_check import Document
 from gridloom.wire.documents_values import Choice, Flag, Quantity, Whole, found, wrong
 
@@ -114,7 +121,7 @@ class SyncDocument(Document):
         Whole(1, 10**4),
         Field(
             description="Parts of the parameters that `outer` exchanges one after the other."
-            f" Default: {_USUAL.fragments}."
+            f" Default: {OUTER_FRAGMENTS}, with `privacy` {_USUAL.fragments}."
         ),
     ] = None
     outer_learning_rate: Annotated[
@@ -166,6 +173,8 @@ def to_sync(said: SyncDocument) -> SiteSync | Literal["auto"]:
     given = {name: value for name in _PLAIN if (value := getattr(said, name)) is not None}
     bits = said.bits or (32 if codec != "blocks" else 4 if kind == "outer" else 8)
     privacy = SitePrivacy(**dict(said.privacy))
+    if kind == "outer" and said.fragments is None and privacy == SitePrivacy():
+        given["fragments"] = min(OUTER_FRAGMENTS, every or OUTER_FRAGMENTS)
     return SiteSync(kind=kind, every=every, codec=codec, bits=bits, privacy=privacy, **given)
 
 

@@ -332,11 +332,15 @@ def test_it_passes_on_what_is_news_and_never_less_than_before(stage: Stage) -> N
 
 
 def test_it_passes_on_once_where_the_ranks_start_and_makes_it_harmless(stage: Stage) -> None:
-    ready = '{"kind": "ready", "resumed_step": 7, "notes": ["\\u001b[2Jpassed\\nover"]}'
+    ready = (
+        '{"kind": "ready", "resumed_step": 7, "notes": ["\\u001b[2Jpassed\\nover"],'
+        ' "independent_sites": true}'
+    )
     stage.run(Program(ends_s=1.0, says={0.1: ready}), Program(ends_s=1.0, says={0.2: ready}))
     (report,) = stage.said(ReadySeen)
     assert isinstance(report, ReadySeen)
     assert (report.resumed_step, report.notes) == (7, ("passed over",))
+    assert report.independent_sites
 
 
 @pytest.mark.parametrize(
@@ -403,7 +407,7 @@ def test_the_contract_wins_over_the_job_and_the_job_over_the_node(stage: Stage) 
     order = stage.order(env={"RANK": "9", "A": "job", "GRIDLOOM_TASK": "mine"})
     env = rank_environment(order, order.ranks[0], {"A": "node", "B": "node", "LOCAL_RANK": "5"})
     assert (env["RANK"], env["LOCAL_RANK"], env["A"], env["B"]) == ("0", "0", "job", "node")
-    assert env["GRIDLOOM_TASK"] == "j/1/3/s/n"
+    assert env["GRIDLOOM_TASK"] == "j/1/3.1/s/n"
 
 
 def test_the_index_of_an_array_is_of_its_own_jobs_only(stage: Stage) -> None:
@@ -472,6 +476,12 @@ def test_last_words_are_the_last_line_that_says_something(
 ) -> None:
     (tmp_path / "log").write_bytes(log)
     assert last_words(tmp_path / "log") == words
+
+
+def test_words_of_an_earlier_life_are_not_the_last(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    log.write_bytes(b"address already in use\n")
+    assert last_words(log, log.stat().st_size) == ""
 
 
 def test_without_a_log_there_are_no_last_words(tmp_path: Path) -> None:

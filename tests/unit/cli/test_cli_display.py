@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 from tests.fakes.clock import FakeClock
-from tests.unit.control.nouns import job, reason
+from tests.unit.control.nouns import attempt, job, reason
 
 from gridloom.base.units import format_duration
 from gridloom.cli.display import JsonDisplay, LiveDisplay, PlainDisplay, job_text, progress_text
@@ -15,8 +15,9 @@ from gridloom.cli.finish import what_next
 from gridloom.cli.follow import news_of
 from gridloom.cli.log_reader import _start_of_last
 from gridloom.cli.output import table
+from gridloom.cli.views import absences
 from gridloom.control.progress import Progress
-from gridloom.model.life import Job, JobState
+from gridloom.model.life import Absence, Job, JobState, Outcome
 from gridloom.model.reason import Reason, Why
 
 PROGRESS = Progress(
@@ -190,3 +191,11 @@ def test_that_time_passes_is_no_news() -> None:
         job(JobState.QUEUED, []),
     ]
     assert len({news_of(one) for one in [*others, waiting(said.format("9s"))]}) == 5
+
+
+def test_a_lost_site_that_is_to_come_back_is_told_while_the_job_holds_devices() -> None:
+    lost = Outcome(code=Why.KILLED, sentence="rank 2 was killed by SIGTERM")
+    away = {"south": Absence(outcome=lost, due_s=5.0)}
+    (one,) = absences(job(JobState.RUNNING, [attempt(absent=away)]))
+    assert one == "site south is away and is to come back: rank 2 was killed by SIGTERM"
+    assert absences(job(JobState.FAILED, [attempt(absent=away)])) == []

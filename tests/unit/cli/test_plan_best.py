@@ -96,6 +96,7 @@ def test_the_front_falls_in_price_as_time_grows(call: Call) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.unmeasured
 def test_pools_of_two_sites_are_joined_where_that_is_faster(call: Call, tmp_path: Path) -> None:
     path = tmp_path / "grid.yaml"
     path.write_text(GRID)

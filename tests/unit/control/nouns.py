@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
-from gridloom.model.action import StartAttempt
+from gridloom.model.action import RestartSite, StartAttempt
 from gridloom.model.inventory import Inventory, Node, Site
 from gridloom.model.life import Attempt, Job, JobState, Outcome, Placement, Task, TaskPlacement
 from gridloom.model.parallel import ParallelPlan
@@ -78,6 +78,19 @@ def start(attempt: int = 1, epoch: int = 7) -> StartAttempt:
         placement=placement(),
         restart_count=attempt - 1,
         lease_until_s=1006.0,
+    )
+
+
+def restart(site: str = "south", life: int = 2) -> RestartSite:
+    return RestartSite(
+        job_id="job-1",
+        attempt=1,
+        epoch=7,
+        placement=placement(),
+        site=site,
+        life=life,
+        restart_count=life - 1,
+        lease_until_s=1020.0,
     )
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import msgspec
 from tests.fakes.journal import MemoryJournal
-from tests.unit.control.nouns import GRID, attempt, job, reason, start
+from tests.unit.control.nouns import GRID, attempt, job, reason, restart, start
 
 from gridloom.base.errors import SiteError
 from gridloom.control.dispatch import Dispatch
@@ -25,6 +25,7 @@ class NotingDriver:
 
     def __init__(self) -> None:
         self.orders: list[TaskOrder] = []
+        self.observed: list[TaskRef] = []
         self.calls: list[tuple[object, ...]] = []
         self.refuse: dict[str, Reason] = {}
         self.fail: set[str] = set()
@@ -44,6 +45,7 @@ class NotingDriver:
 
     def observe(self, tasks: Sequence[TaskRef]) -> list[AnyEvent]:
         self.calls.append(("observe", *(task.domain for task in tasks)))
+        self.observed.extend(tasks)
         return []
 
     def free_port(
@@ -258,3 +260,34 @@ def test_live_tasks_are_looked_at_and_ended_ones_are_not(tmp_path: Path) -> None
     desk.state.jobs["job-1"].state = JobState.STOPPED
     desk.dispatch.observe(desk.state)
     assert len(desk.driver.calls) == 1
+
+
+def test_a_site_that_starts_again_listens_where_it_did(tmp_path: Path) -> None:
+    desk = Desk(tmp_path)
+    desk.put(start())
+    desk.dispatch.run(desk.state)
+    desk.driver.orders.clear()
+    desk.driver.refuse["south/s1"] = reason(Why.REFUSED)
+    life = {"job_id": "job-1", "attempt": 1, "epoch": 7, "domain": "south/s1", "life": 2}
+    desk.put(
+        restart(),
+        StopTask(**life, grace_s=3.0, reason=reason()),  # type: ignore[arg-type]
+    )
+    desk.dispatch.run(desk.state)
+    (order,) = desk.driver.orders
+    assert (order.task.domain, order.task.life) == ("south/s1", 2)
+    assert {one.rank.master_port for one in order.ranks} == {4001}
+    assert [call[0] for call in desk.driver.calls] == ["free_port", "stop"]
+    (refused,) = desk.facts()
+    assert isinstance(refused, TaskRefused)
+    assert refused.life == 2
+
+
+def test_the_present_lives_are_looked_at(tmp_path: Path) -> None:
+    desk = Desk(tmp_path)
+    tasks = desk.state.jobs["job-1"].attempts[-1].tasks
+    tasks["south/s1"].life = 2
+    tasks["north/n1"].outcome = Outcome(code=Why.KILLED, sentence="")
+    assert desk.dispatch.observe(desk.state) == []
+    assert desk.driver.calls == [("observe", "north/n2", "south/s1")]
+    assert [ref.life for ref in desk.driver.observed] == [1, 2]

@@ -79,7 +79,7 @@ def test_checkpoints_are_urgent(intake: Intake) -> None:
 
 @pytest.mark.parametrize(
     "changed",
-    [{"epoch": 6}, {"job_id": "other"}, {"domain": "west/w1"}],
+    [{"epoch": 6}, {"job_id": "other"}, {"domain": "west/w1"}, {"life": 2}],
     ids=lambda changed: next(iter(changed)),
 )
 def test_facts_about_what_is_over_or_never_was_are_dropped(

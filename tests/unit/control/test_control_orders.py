@@ -3,7 +3,7 @@
 from pathlib import PurePath
 
 from msgspec.structs import replace
-from tests.unit.control.nouns import spec, start
+from tests.unit.control.nouns import restart, spec, start
 
 from gridloom.control.orders import log_path, task_orders, task_refs
 from gridloom.model.parallel import ParallelPlan, SiteSync
@@ -74,3 +74,26 @@ def test_an_order_carries_the_program_and_the_terms() -> None:
 def test_tasks_are_named_in_rank_order() -> None:
     assert [ref.domain for ref in task_refs(start())] == ["north/n1", "north/n2", "south/s1"]
     assert {(ref.job_id, ref.attempt, ref.epoch) for ref in task_refs(start())} == {("job-1", 1, 7)}
+
+
+def test_a_site_that_starts_again_is_who_it_was_in_another_life() -> None:
+    terms = {"master_port": 4001, "lease_s": 6.0, "lapse_grace_s": 2.4}
+    for site, count in (("north", 2), ("south", 1)):
+        again = restart(site, life=3)
+        before = {
+            order.task.domain: order
+            for order in task_orders(start(), spec(), RUN, **terms)  # type: ignore[arg-type]
+        }
+        orders = task_orders(again, spec(), RUN, **terms)  # type: ignore[arg-type]
+        assert [order.task for order in orders] == list(task_refs(again))
+        assert len(orders) == count
+        for order in orders:
+            known = before[order.task.domain]
+            assert order.task == replace(known.task, life=3)
+            assert order.task.token != known.task.token
+            assert order.lease_until_s == 1020.0
+            for one, other in zip(order.ranks, known.ranks, strict=True):
+                number = other.rank.rank
+                reports = f"/runs/job-1/attempts/1/life-3/rank-{number}.jsonl"
+                assert one.rank == replace(other.rank, restart_count=2, report_file=reports)
+                assert (one.log_file, one.devices) == (other.log_file, other.devices)

@@ -213,6 +213,22 @@ def test_a_better_place_that_is_promised_is_left_for_another() -> None:
     assert yard.where("long") == "a/n1:1"
 
 
+def test_who_is_told_to_go_and_would_have_ended_before_a_promise_leaves_nothing_more_for_it() -> (
+    None
+):
+    yard = Yard(site("a", "2", "2"), blocked="easy")
+    yard.asks("x", 2, 100.0, nodes=("a/n0",), priority=5)
+    yard.asks("low", 2, 50.0, nodes=("a/n1",), priority=-1)
+    yard.runs("x", "low")
+    yard.asks("wide", 3, 100.0, priority=1)
+    assert yard.job("wide").promised_s == START_S + 100.0
+    yard.asks("urgent", 2, 10.0, nodes=("a/n1",))
+    assert yard.told() == {"low": Why.PREEMPTED}
+    assert yard.goes("low", at=1.0) == ["urgent"]  # it ends before, too
+    assert yard.asks("long", 2, 500.0, nodes=("a/n1",)) == []
+    assert yard.ends("urgent", at=20.0) == ["low"]  # long, which comes before, would delay wide
+
+
 # --- holding where no start can be promised
 
 

@@ -15,6 +15,7 @@ from gridloom.planner.site_sync import (
     choose,
 )
 from gridloom.planner.sync_forecast import (
+    CODEC_S_PER_MILLION,
     SEGMENT_BYTES,
     TRANSPORT_S_PER_BYTE,
     SyncLink,
@@ -70,7 +71,7 @@ def test_gradients_of_several_steps_wait_once() -> None:
 def test_outer_steps_cost_the_processor_only() -> None:
     found = forecast(OUTER, SMALL)
     payload = 12e6 * (4 + 8 / 64) / 8
-    busy_s = 12 * 0.016 + 2 * payload * TRANSPORT_S_PER_BYTE
+    busy_s = 12 * CODEC_S_PER_MILLION["blocks 4"] + 2 * payload * TRANSPORT_S_PER_BYTE
     assert found.tokens_ratio == pytest.approx(3.0 / (3.0 + busy_s))
     assert found.every == 6
     free = forecast(OUTER, replace(SMALL, shares_cores=False))
@@ -81,9 +82,11 @@ def test_outer_steps_cost_the_processor_only() -> None:
 
 def test_a_link_that_is_too_slow_stretches_the_interval_and_costs_loss() -> None:
     slower = replace(SMALL, links=(SyncLink(bytes_per_s=1.25e6, rtt_s=0.04),))
-    found, near = forecast(OUTER, slower), forecast(OUTER, SMALL)
+    rows = [replace(row, fragments=1) for row in LOSS_ROWS]
+    found, near = forecast(OUTER, slower, rows), forecast(OUTER, SMALL, rows)
     assert found.travel_s > 6 * 0.5
-    assert found.every == math.ceil((found.travel_s + 0.275) / 0.5)
+    busy_s = 3.0 / found.tokens_ratio - 3.0
+    assert found.every == math.ceil((found.travel_s + busy_s) / 0.5)
     assert found.loss.share > near.loss.share
     assert found.bytes_per_token == pytest.approx(near.bytes_per_token * 6 / found.every)
     assert any("stretches the interval to 21" in reason for reason in found.reasons)
@@ -161,7 +164,7 @@ def test_nothing_but_whole_gradients_is_left_by_a_bound_of_0_where_that_is_fast(
 
 
 def test_the_bound_gives_way_where_all_within_it_is_hopeless() -> None:
-    slower = replace(SMALL, links=(SyncLink(bytes_per_s=1.25e6, rtt_s=0.04),))
+    slower = replace(SMALL, links=(SyncLink(bytes_per_s=5e4, rtt_s=0.04),))
     choice = choose(slower)
     assert choice.beyond is choice.best
     assert choice.within.loss.share <= choice.bound < choice.best.loss.share
@@ -175,7 +178,7 @@ def test_large_trainings_go_by_what_is_published() -> None:
     assert best.how.kind == "outer"
     assert (best.how.outer_learning_rate, best.how.outer_momentum) == PUBLISHED_RULE
     assert best.loss.source.startswith("published")
-    assert best.every == 30
+    assert best.every == 32
 
 
 def test_measured_rows_change_the_choice() -> None:

@@ -1,6 +1,7 @@
 """What a sync method costs in loss: measured rows, published figures, and neither mixed up."""
 
 import pytest
+from msgspec import structs
 
 from gridloom.model.parallel import SiteSync
 from gridloom.planner.sync_loss import (
@@ -66,7 +67,10 @@ def test_rows_with_as_many_fragments_count_first_and_coarser_ones_bound_finer_on
     rows = [row(4, 0.0, fragments=4), row(8, 0.01, fragments=4), row(8, 0.09, fragments=1)]
     fragments = SiteSync(kind="outer", every=8, codec="blocks", bits=8, fragments=4)
     assert at(8, rows, fragments) == pytest.approx(0.01)
-    assert at(8, rows, OUTER) == pytest.approx(0.05)
+    assert at(8, rows, structs.replace(OUTER, fragments=2)) == pytest.approx(0.05)
+    assert at(8, rows, OUTER) == pytest.approx(
+        0.09
+    )  # what many fragments cost tells nothing of one
 
 
 def test_whole_gradients_cost_nothing_and_others_go_by_their_own_rows() -> None:
@@ -109,7 +113,31 @@ def test_without_a_row_nothing_is_promised() -> None:
 def test_shipped_rows_say_where_they_come_from() -> None:
     assert all(one.source and "bench.wan_loss" in one.command for one in LOSS_ROWS)
     for one in LOSS_ROWS:
-        how = SiteSync(kind="outer", every=one.every, codec="blocks", bits=4, outer_momentum=0.0)
+        how = SiteSync(kind="outer", codec="blocks", bits=one.bits, fragments=one.fragments)
         found = predicted_loss(how, one.every, one.parameters, one.tokens, LOSS_ROWS)
         assert found.share == pytest.approx(one.loss)
         assert not found.extrapolated
+
+
+def test_rows_of_more_bits_or_of_another_codec_tell_nothing() -> None:
+    def share(**more: object) -> float:
+        how = SiteSync(kind="outer", every=14, codec="blocks", fragments=4)
+        how = structs.replace(how, **more)
+        return predicted_loss(how, 14, 1_330_000, 3e6, LOSS_ROWS).share
+
+    assert share(bits=1, fragments=8) == pytest.approx(0.0068)
+    assert share(bits=4) == share(bits=8) == share(codec="plain", bits=32)
+    assert share(bits=4) != share(bits=1)
+    assert share(codec="top_k", bits=4) == 1.0  # nobody knows
+    wide = [row for row in LOSS_ROWS if row.bits == 4]
+    how = SiteSync(kind="outer", every=14, codec="blocks", bits=1)
+    assert predicted_loss(how, 14, 1_330_000, 3e6, wide).source == "nothing was measured"
+
+
+def test_what_was_published_was_sent_in_four_bits_or_more() -> None:
+    how = SiteSync(
+        kind="outer", every=50, codec="blocks", bits=4, outer_learning_rate=0.7, outer_momentum=0.9
+    )
+    assert predicted_loss(how, 50, 10**9, 10**10, LOSS_ROWS).source.startswith("published")
+    signs = structs.replace(how, bits=1)
+    assert predicted_loss(signs, 50, 10**9, 10**10, LOSS_ROWS).extrapolated

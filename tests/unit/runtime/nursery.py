@@ -1,4 +1,4 @@
-"""A process that has torch loaded and makes ranks of gridloom's own training program out of itself.
+"""A process that has torch loaded and makes others out of itself, each of which runs a program.
 
 ``python -m tests.unit.runtime.nursery`` reads a ``Told`` a line and forks a process for each. It
 says which, and later how it ended (``Said``, twice). Loading torch takes seconds, and the tests
@@ -8,32 +8,46 @@ need some hundred ranks: so they all come from one process that has done so.
 import faulthandler
 import os
 import resource
+import runpy
 import selectors
 import signal
 import sys
 import traceback
+from importlib import import_module
 
 import msgspec
 
-from gridloom.runtime import entry
+LOADED = (
+    *("torch._dynamo", "torch.distributed.fsdp", "torch.distributed.checkpoint"),
+    *("torch.distributed.pipelining", "torch.distributed.tensor.parallel"),
+    *("gridloom.runtime.library.keeping", "gridloom.runtime.library.staging"),
+    *("gridloom.runtime.library.syncing", "gridloom.runtime.train"),
+)
+"""What ranks would load one by one: optimizers, for one, load ``torch._dynamo`` at their making."""
 
 
 class Told(msgspec.Struct):
-    """Who a process is to be.
+    """What a process is to be.
 
     Attributes:
-        number: By which it is known.
-        environment: The variables of the launch contract.
+        program: The module that it runs, as ``python -m`` does.
+        words: The arguments of the program.
+        environment: Variables that it has beside those of all.
         directory: Where it works.
-        error_file: Where its standard error goes.
+        output_file: Where its standard output goes.
+        error_file: Where its standard error goes; may be the same.
         file_bytes_max: No file may grow beyond this: a disk that is full; 0 for any.
+        number: By which it is known.
     """
 
-    number: int
+    program: str
+    words: list[str]
     environment: dict[str, str]
     directory: str
+    output_file: str
     error_file: str
     file_bytes_max: int = 0
+    number: int = 0
 
 
 class Said(msgspec.Struct):
@@ -51,22 +65,28 @@ class Said(msgspec.Struct):
 
 
 def be(told: Told) -> int:
-    """Be the rank that is told of, in a process of its own; return its exit code."""
-    errors = os.open(told.error_file, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
-    os.dup2(errors, 2)
+    """Run the program that is told of, in a process of its own; return its exit code."""
+    for stream, file in ((1, told.output_file), (2, told.error_file)):
+        os.dup2(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND), stream)
     faulthandler.register(signal.SIGUSR2)  # where it is, when it hangs
     os.chdir(told.directory)
     if told.file_bytes_max:
         limit = (told.file_bytes_max, told.file_bytes_max)
         signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
         resource.setrlimit(resource.RLIMIT_FSIZE, limit)
+    os.environ.update(told.environment)  # noqa: TID251 - it is a program's beginning
+    sys.argv[1:] = told.words
     try:
-        return entry.main(told.environment)
+        runpy.run_module(told.program, run_name="__main__", alter_sys=True)
+    except SystemExit as end:
+        return end.code if isinstance(end.code, int) else int(end.code is not None)
     except BaseException:  # noqa: BLE001 - the end of this process
         traceback.print_exc()
         return 1
     finally:
+        sys.stdout.flush()
         sys.stderr.flush()
+    return 0
 
 
 def say(said: Said) -> None:
@@ -75,6 +95,8 @@ def say(said: Said) -> None:
 
 
 def main() -> None:
+    for module in LOADED:
+        import_module(module)
     events = selectors.DefaultSelector()
     events.register(sys.stdin.fileno(), selectors.EVENT_READ)
     rest = b""

@@ -2,8 +2,6 @@
 
 import os
 import signal
-import subprocess
-import sys
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -13,7 +11,7 @@ from typing import Any
 import msgspec
 import pytest
 import torch
-from tests.unit.runtime.conftest import Nursery, Run, launcher, recipe_in
+from tests.unit.runtime.conftest import ENTRY, Nursery, Run, launcher, recipe_in
 from torch import Tensor
 from torch.distributed.checkpoint.filesystem import FileSystemReader
 from torch.distributed.checkpoint.metadata import TensorStorageMetadata
@@ -29,6 +27,7 @@ from gridloom.wire.launch import (
     EXIT_DONE,
     EXIT_IO,
     EXIT_PEER_LOST,
+    EXIT_POISONED,
     EXIT_STOPPED,
     CheckpointDone,
     Failure,
@@ -177,7 +176,7 @@ def test_what_a_run_writes(recipe: GptRecipe, launch: Any) -> None:
     run = launch(recipe, (2, 1))
     assert run.wait() == [EXIT_DONE] * 3, run.errors
     lines = run.lines()
-    assert lines[0] == Ready()
+    assert lines[0] == Ready(independent_sites=True)
     assert [line.step for line in lines if isinstance(line, StepDone)] == [1, 2, 3, 4, 5]
     saved = [Path(line.path).name for line in lines if isinstance(line, CheckpointDone)]
     assert saved == ["step-00000002", "step-00000004", "step-00000005"]
@@ -185,7 +184,7 @@ def test_what_a_run_writes(recipe: GptRecipe, launch: Any) -> None:
         kept = sorted(os.listdir(Path(recipe.checkpoint.directory) / site))
         assert kept == ["in-use.lock", *saved[1:]]
     assert run.lines(1) == []
-    assert run.lines(2)[0] == Ready()
+    assert run.lines(2)[0] == Ready(independent_sites=True)
     assert not (run.directory / "metrics-site1.jsonl").exists()  # the same would stand in it
     row = run.metrics[3]
     assert (row.attempt, row.step, row.tokens) == (1, 4, 8 * 32)
@@ -522,7 +521,7 @@ def test_a_loss_that_is_no_number_stops_all_and_saves_nothing(
 ) -> None:
     recipe = changed(recipe, steps=60, interval_steps=60, learning_rate=1e38, clip_norm=0)
     run = launch(recipe, (1, 1))
-    assert run.wait() == [EXIT_FAILED] * 2, run.errors
+    assert run.wait() == [EXIT_POISONED] * 2, run.errors
     failure = run.lines()[-1]
     assert isinstance(failure, Failure)
     assert failure.message.startswith("the loss of step")
@@ -590,12 +589,7 @@ def test_a_recipe_that_is_none(recipe: GptRecipe, launch: Any) -> None:
     assert "recipe.json cannot be used" in broken.lines()[-1].message
 
 
-def test_outside_of_gridloom_it_says_who_starts_it() -> None:
-    run = subprocess.run(
-        ["env", "--unset=RANK", sys.executable, "-m", "gridloom.runtime.entry"],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert run.returncode == EXIT_CONFIG
-    assert "is not set: this program is started by gridloom" in run.stderr
+def test_outside_of_gridloom_it_says_who_starts_it(tmp_path: Path, nursery: Nursery) -> None:
+    run = nursery.run(ENTRY, [], {}, tmp_path / "said")
+    assert run.lines(code=EXIT_CONFIG) == []
+    assert "is not set: this program is started by gridloom" in run.errors.read_text()

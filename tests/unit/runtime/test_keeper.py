@@ -4,8 +4,6 @@ import functools
 import json
 import runpy
 import shutil
-import subprocess
-import sys
 import threading
 from collections.abc import Callable
 from dataclasses import replace
@@ -15,7 +13,7 @@ from typing import Any
 import msgspec
 import pytest
 import torch
-from tests.unit.runtime.conftest import _free_port
+from tests.unit.runtime.conftest import Nursery, _free_port
 from tests.unit.runtime.disks import Crash, DyingDisk
 from tests.unit.runtime.inside.layouts import DENSE, TRAINING, batch, plan
 from tests.unit.runtime.keeping import (
@@ -418,24 +416,20 @@ def test_the_example_on_one_process_is_stopped_and_goes_on(
 
 @pytest.mark.slow
 @pytest.mark.timeout(150)
-def test_two_ranks(tmp_path: Path) -> None:
-    port = _free_port()
-    variables = [
-        f"MASTER_PORT={port}",
-        "MASTER_ADDR=127.0.0.1",
-        "WORLD_SIZE=2",
-        "OMP_NUM_THREADS=1",
-    ]
+def test_two_ranks(tmp_path: Path, nursery: Nursery) -> None:
+    shared = {"MASTER_PORT": str(_free_port()), "MASTER_ADDR": "127.0.0.1", "WORLD_SIZE": "2"}
+    program, words = "tests.unit.runtime.keeping", [str(tmp_path)]
     ranks = [
-        subprocess.Popen(
-            ["env", *variables, f"RANK={rank}", f"LOCAL_RANK={rank}", sys.executable,
-             "-m", "tests.unit.runtime.keeping", str(tmp_path)],
-            stderr=subprocess.PIPE, text=True,
+        nursery.run(
+            program,
+            words,
+            shared | {"RANK": str(rank), "LOCAL_RANK": str(rank)},
+            tmp_path / f"said-{rank}",
         )
         for rank in range(2)
-    ]  # fmt: skip
-    errors = [rank.communicate(timeout=140)[1] for rank in ranks]
-    assert [rank.returncode for rank in ranks] == [0, 0], errors
+    ]
+    for process in ranks:
+        process.lines()
     for rank in range(2):
         told = json.loads((tmp_path / f"told-{rank}.json").read_text())
         refused = told.pop("refused")

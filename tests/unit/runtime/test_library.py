@@ -7,6 +7,7 @@ import subprocess
 import sys
 
 import pytest
+from tests.unit.runtime.conftest import UNMEASURED
 from torch import nn
 
 import gridloom.runtime as gl
@@ -34,7 +35,10 @@ def test_a_loop_on_one_rank_waits_for_nothing_that_it_does_not_use() -> None:
     names = "import sys, gridloom.runtime as gl; gl.init, gl.sync, gl.data, gl.report"
     loaded = f"{names}; print(*sys.modules)"
     done = subprocess.run(
-        [sys.executable, "-c", loaded], capture_output=True, text=True, check=True
+        ["env", *UNMEASURED, sys.executable, "-c", loaded],
+        capture_output=True,
+        text=True,
+        check=True,
     )
     modules = set(done.stdout.split())
     assert "torch" in modules

@@ -4,7 +4,6 @@ import dataclasses
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -13,6 +12,7 @@ from typing import Any
 import pytest
 import torch
 from tests.fakes.clock import FakeClock
+from tests.unit.runtime.conftest import UNMEASURED, Nursery, free_ports
 from tests.unit.runtime.test_place import rank
 
 from gridloom.base.errors import InputError
@@ -20,6 +20,7 @@ from gridloom.runtime.accelerator import backend_for, local_device, synchronize
 from gridloom.runtime.failure import PeerLostError, PoisonedError, StorageError
 from gridloom.runtime.place import Place, place_in
 from gridloom.runtime.run import Run, StopWish
+from gridloom.wire.launch import CheckpointDone
 
 
 def run(stop: StopWish | None = None, **changes: Any) -> Run:
@@ -38,9 +39,45 @@ def test_the_first_report_says_that_training_runs_and_from_where(tmp_path: Path)
     one.report(52, None, None)
     found = lines(path)
     assert [line["kind"] for line in found] == ["ready", "step", "step"]
-    assert found[0]["resumed_step"] == 50
+    assert (found[0]["resumed_step"], found[0]["independent_sites"]) == (50, False)
     assert (found[1]["step"], found[1]["loss"], found[1]["tokens_per_s"]) == (51, 2.5, 1000.0)
     assert found[2]["step"] == 52
+
+
+def test_a_loop_whose_sites_go_on_without_one_another_says_so(tmp_path: Path) -> None:
+    path = tmp_path / "report"
+    one = run(report_file=str(path))
+    one.independent_sites = True
+    one.report(1, 2.5, None)
+    assert lines(path)[0]["independent_sites"] is True
+
+
+def test_it_says_where_it_begins_when_its_sites_have_met(tmp_path: Path) -> None:
+    path = tmp_path / "report"
+    one = run(report_file=str(path))
+    one.independent_sites = True
+    one.begin(40, ("passed over",))
+    assert not path.exists()
+    one.report(61, 2.5, None)
+    (ready, step) = lines(path)
+    assert (ready["resumed_step"], ready["notes"]) == (40, ["passed over"])
+    assert ready["independent_sites"] is True
+    assert step["step"] == 61
+
+
+@pytest.mark.parametrize("is_late", [False, True])
+def test_it_says_so_before_it_says_anything_else(tmp_path: Path, *, is_late: bool) -> None:
+    path = tmp_path / "report"
+    one = run(report_file=str(path))
+    one.independent_sites = True
+    if is_late:
+        one.met()
+    one.begin(40, ())
+    if not is_late:
+        one.met()
+    one.tell(CheckpointDone(step=41, path="there"))
+    one.report(41, 2.5, None)
+    assert [line["kind"] for line in lines(path)] == ["ready", "checkpoint", "step"]
 
 
 def test_only_the_first_rank_of_a_node_reports_and_nobody_outside_of_gridloom(
@@ -75,37 +112,18 @@ def test_where_there_is_no_accelerator_the_cpu_and_gloo_do() -> None:
     synchronize(torch.device("cpu"))
 
 
-RANK = """
-import os, signal, sys
-from gridloom.base.system import SystemClock
-from gridloom.runtime.place import place_in
-from gridloom.runtime.run import Run, StopWish
-stop = StopWish()
-stop.listen()
-run = Run(place_in(os.environ), SystemClock(), stop)
-seen = [run.should_stop()]
-if run.place.rank == 1:
-    os.kill(os.getpid(), signal.SIGTERM)
-seen.append(run.should_stop())
-run.close()
-print(seen)
-"""
-
-
-def test_all_ranks_of_a_site_stop_after_the_same_step_when_one_is_asked() -> None:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = str(probe.getsockname()[1])
-    shared = ["WORLD_SIZE=2", "MASTER_ADDR=127.0.0.1", f"MASTER_PORT={port}", "OMP_NUM_THREADS=1"]
+def test_all_ranks_of_a_site_stop_after_the_same_step_when_one_is_asked(
+    tmp_path: Path, nursery: Nursery
+) -> None:
+    port = str(free_ports(1))
+    shared = {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
     ranks = [
-        subprocess.Popen(
-            ["env", *shared, f"RANK={rank}", sys.executable, "-c", RANK],
-            stdout=subprocess.PIPE,
-            text=True,
+        nursery.run(
+            "tests.unit.runtime.asked", [], shared | {"RANK": str(rank)}, tmp_path / f"{rank}"
         )
         for rank in range(2)
     ]
-    assert [rank.communicate(timeout=60)[0].strip() for rank in ranks] == ["[False, True]"] * 2
+    assert [rank.told() for rank in ranks] == [[[False, True]]] * 2
 
 
 @pytest.mark.parametrize(
@@ -113,7 +131,7 @@ def test_all_ranks_of_a_site_stop_after_the_same_step_when_one_is_asked() -> Non
     [
         (PeerLostError("rank 3 went away"), 76, None),
         (StorageError("the disk is full", "make room"), 74, ("the disk is full", "make room")),
-        (PoisonedError("the loss is nan", "lower it"), 1, ("the loss is nan", "lower it")),
+        (PoisonedError("the loss is nan", "lower it"), 79, ("the loss is nan", "lower it")),
         (InputError("a bad flag"), 78, ("a bad flag", "")),
         (FileNotFoundError(2, "No such file", "x"), 74, ("[Errno 2] No such file: 'x'", "")),
         (ValueError("my own"), 1, ("ValueError: my own", "see the rank's log")),
@@ -143,7 +161,10 @@ def test_an_error_that_a_loop_does_not_catch_is_told(tmp_path: Path) -> None:
     place = rank(site_ranks=(("north", 1),), world_size=1, node_ranks=(1,), report_file=str(path))
     variables = [f"{name}={value}" for name, value in place.environment().items()]
     done = subprocess.run(
-        ["env", *variables, sys.executable, "-c", LOOP], capture_output=True, text=True, check=False
+        ["env", *UNMEASURED, *variables, sys.executable, "-c", LOOP],
+        capture_output=True,
+        text=True,
+        check=False,
     )
     assert done.returncode == 78
     assert "Traceback" in done.stderr

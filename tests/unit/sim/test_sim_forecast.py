@@ -2,6 +2,7 @@
 
 import math
 import random
+from typing import Any
 
 import pytest
 from msgspec.structs import replace
@@ -19,11 +20,14 @@ from gridloom.model.event import (
     JobSubmitted,
     NodeMarked,
     StopRequested,
+    TaskEnded,
     TaskReady,
     TaskRunning,
 )
 from gridloom.model.inventory import Inventory
+from gridloom.model.life import Outcome
 from gridloom.model.policy import combined
+from gridloom.model.reason import Why
 from gridloom.sim.forecast import Futures, Outlook, Seen, outlooks, unknown_durations
 from gridloom.sim.simulation import Simulation
 from gridloom.sim.workload_nouns import Arrival
@@ -201,3 +205,18 @@ def test_ranks_of_futures() -> None:
     one = Outlook(seen=tuple(Seen(start_s=float(n)) for n in range(1, 11)))
     assert [one.start_s(p) for p in (10, 50, 90)] == [1.0, 5.0, 9.0]
     assert one.end_s(10) == math.inf
+
+
+def test_a_site_that_is_away_for_a_moment_ends_with_the_others() -> None:
+    two = arrival("a", devices=4, min_sites=2, max_sites=2, forecast={"duration_s": 100.0})
+    machine = live(Inventory(sites=(*grid(2).sites, replace(grid(2).sites[0], name="t"))), two)
+    attempt = machine.state.jobs["a"].attempts[-1]
+    attempt.independent_sites = True
+    about: Any = {"job_id": "a", "attempt": 1, "epoch": attempt.epoch, "domain": "t/n0"}
+    killed = Outcome(code=Why.KILLED, sentence="it was killed")
+    machine.step([TaskEnded(**about, outcome=killed)], START_S + 1.0, random.Random(0))
+    assert list(attempt.absent) == ["t"]
+    for at_s in (1.5, 4.0):  # before it starts again, and after
+        machine.step([], START_S + at_s, random.Random(0))
+        one = outlooks(machine.state, ["a"], START_S + at_s, Futures())["a"]
+        assert one.end_s(50) == pytest.approx(START_S + 100.0)

@@ -138,6 +138,7 @@ def test_earlier_attempts_count_up_to_their_last_checkpoint() -> None:
         journal(
             (10, [submitted(shape)], [start(shape)]),
             (20, [task(), task(TaskReady, resumed_step=0)], []),  # type: ignore[arg-type]
+            (45, [task(TaskReady, resumed_step=2, life=2)], []),  # type: ignore[arg-type]
             (50, [task(CheckpointSaved, step=3)], []),  # type: ignore[arg-type]
             (60, [ended(0)], [start(shape, 2)]),
             (70, [task(attempt=2)], []),

@@ -5,6 +5,7 @@ from pathlib import PurePosixPath
 from types import SimpleNamespace
 from typing import Any
 
+import msgspec
 import psutil
 import pytest
 
@@ -65,6 +66,14 @@ def test_what_is_no_report_of_this_attempt_says_nothing(lines: list[bytes]) -> N
     assert events(TASK, lines) == []
 
 
+def test_what_is_seen_is_of_the_life_that_was_looked_at() -> None:
+    said = ReadySeen(seq=2, epoch=5, now_s=0.0, resumed_step=4, independent_sites=True)
+    life = msgspec.structs.replace(TASK, life=2)
+    assert events(life, [encode(said)]) == [
+        TaskReady(**WHO, life=2, resumed_step=4, independent_sites=True)
+    ]
+
+
 def test_a_cut_line_hides_no_other() -> None:
     assert events(TASK, [alive(1), step(2, 1)[:9], END]) == [
         TaskRunning(**WHO),
@@ -75,6 +84,8 @@ def test_a_cut_line_hides_no_other() -> None:
 def test_tasks_of_one_attempt_have_directories_of_their_own() -> None:
     directory = task_directory(PurePosixPath("/runs"), TASK)
     assert directory == PurePosixPath("/runs/j/attempts/2/a.n")
+    again = task_directory(PurePosixPath("/runs"), msgspec.structs.replace(TASK, life=3))
+    assert again == PurePosixPath("/runs/j/attempts/2/life-3/a.n")
     assert supervisor_argv("py", directory) == ("py", "-P", "-m", "gridloom.agent", str(directory))
 
 

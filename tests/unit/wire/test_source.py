@@ -132,7 +132,10 @@ BROKEN = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("name", BROKEN)
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(n, marks=pytest.mark.unmeasured) if n == "too many" else n for n in BROKEN],
+)
 def test_a_broken_form_is_one_sentence(name: str) -> None:
     data, sentence = BROKEN[name]
     assert fatal(data) == sentence

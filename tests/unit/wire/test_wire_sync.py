@@ -41,7 +41,11 @@ def read(sync: str, head: str = RECIPE) -> SiteSync | Auto:
         ("every_step", SiteSync()),
         ("auto", "auto"),
         ("{kind: auto}", "auto"),
-        ("outer", SiteSync(kind="outer", every=0, codec="blocks", bits=4)),
+        ("outer", SiteSync(kind="outer", every=0, codec="blocks", bits=4, fragments=4)),
+        (
+            "{kind: outer, every: 2}",
+            SiteSync(kind="outer", every=2, codec="blocks", bits=4, fragments=2),
+        ),
         ("{accumulate: 8}", SiteSync(kind="accumulated", every=8)),
         (
             "{accumulate: 8, bits: 8}",

@@ -36,6 +36,7 @@ def sync(
         options: Clipping, patience, and the connections' settings.
     """
     run = current()
+    run.independent_sites = len(run.place.sites) > 1
     made = Sync(run, model, optimizer, how or run.place.sync, options or SyncOptions())
     on_report(Rows(run, made).write)
     return made

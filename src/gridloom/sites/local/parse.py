@@ -33,6 +33,7 @@ class _Who(TypedDict):
     attempt: int
     epoch: int
     domain: str
+    life: int
 
 
 def events(task: TaskRef, lines: Iterable[bytes]) -> list[AnyEvent]:
@@ -63,7 +64,12 @@ def _event(task: TaskRef, report: AnyReport) -> AnyEvent:
         case Alive():
             return TaskRunning(**who)
         case ReadySeen():
-            return TaskReady(**who, resumed_step=report.resumed_step, notes=report.notes)
+            return TaskReady(
+                **who,
+                resumed_step=report.resumed_step,
+                notes=report.notes,
+                independent_sites=report.independent_sites,
+            )
         case StepSeen():
             return StepReported(**who, step=report.step)
         case CheckpointSeen():
@@ -73,4 +79,10 @@ def _event(task: TaskRef, report: AnyReport) -> AnyEvent:
 
 
 def _who(task: TaskRef) -> _Who:
-    return _Who(job_id=task.job_id, attempt=task.attempt, epoch=task.epoch, domain=task.domain)
+    return _Who(
+        job_id=task.job_id,
+        attempt=task.attempt,
+        epoch=task.epoch,
+        domain=task.domain,
+        life=task.life,
+    )

@@ -46,7 +46,7 @@ SPARSE = GptShape(
 TRAINING = Training(steps=30, global_batch=8, sequence_length=32, learning_rate=3e-3)
 SEED = 3
 WORLD = 4
-FEW = 2
+FEW, MANY = 2, 16
 
 
 @dataclasses.dataclass(frozen=True)
@@ -56,7 +56,7 @@ class Layout:
     shape: GptShape
     plan: ParallelPlan
     batches: int = 1  # that a rank's share of a step is handed over in
-    steps: int = TRAINING.steps
+    steps: int = MANY
     save: bool = False
     resume: str = ""  # the layout whose checkpoint to go on from
 

@@ -1,21 +1,20 @@
 """Every layout trains as one process would, and every rank knows which numbers are its own."""
 
 import json
-import os
-import subprocess
-import sys
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from tests.unit.runtime.conftest import Nursery
 from tests.unit.runtime.inside.layouts import (
     ALL,
     FEW,
     GPTS,
     LAYOUTS,
     LOW_PRECISION,
+    MANY,
     MODULES,
     RESUMED,
     SEED,
@@ -31,10 +30,9 @@ from torch.nn.functional import mse_loss
 from gridloom.model.recipe import GptShape
 from gridloom.runtime.gpt import Gpt
 
-ROOT = Path(__file__).parents[4]
 EXACT = LAYOUTS | RESUMED
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]  # four processes import torch
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 
 
 class World:
@@ -70,25 +68,18 @@ class World:
 
 
 @pytest.fixture(scope="module")
-def world(tmp_path_factory: pytest.TempPathFactory) -> World:
+def world(tmp_path_factory: pytest.TempPathFactory, nursery: Nursery) -> World:
     directory = tmp_path_factory.mktemp("layouts")
-    command = [sys.executable, "-m", "tests.unit.runtime.inside.layouts"]
-    path = os.pathsep.join([str(ROOT), *sys.path])
+    program = "tests.unit.runtime.inside.layouts"
     processes = [
-        subprocess.Popen(
-            ["env", "OMP_NUM_THREADS=1", f"PYTHONPATH={path}", *command, str(rank), str(directory)],
-            cwd=ROOT,
-            stderr=subprocess.DEVNULL,
-        )
+        nursery.run(program, [str(rank), str(directory)], {}, directory / f"process-{rank}.txt")
         for rank in range(WORLD)
     ]
     try:
         for process in processes:
-            process.wait(timeout=280)
+            process.lines()
     finally:
-        for process in processes:
-            if process.poll() is None:
-                process.kill()
+        nursery.end_all()
     return World(directory)
 
 
@@ -110,7 +101,7 @@ def alone(shape: GptShape) -> tuple[list[float], list[float], dict[int, dict[str
         betas=(TRAINING.beta1, TRAINING.beta2),
     )
     losses, norms, weights = [], [], {}
-    for step in range(TRAINING.steps):
+    for step in range(MANY):
         inputs, targets = batch(step)
         loss = model.loss_sum(inputs, targets) / targets.numel()
         torch.autograd.backward(loss)
@@ -119,7 +110,7 @@ def alone(shape: GptShape) -> tuple[list[float], list[float], dict[int, dict[str
         optimizer.zero_grad()
         losses.append(loss.item())
         norms.append(norm.item())
-        if step + 1 in (FEW, 2 * FEW, TRAINING.steps):
+        if step + 1 in (FEW, 2 * FEW, MANY):
             weights[step + 1] = {n: p.detach().clone() for n, p in model.named_parameters()}
     return losses, norms, weights
 

@@ -1,72 +1,39 @@
 """Two sites of two ranks each that average their gradients: the training of one process."""
 
-import json
-import subprocess
-import sys
-from contextlib import ExitStack
-from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from tests.unit.runtime.conftest import Nursery, Program
 from tests.unit.runtime.wan.cut_gradients import CASES, LOST_AFTER, STEPS, batch
 from tests.unit.runtime.wan.two_sites import free_ports, variables_of
 from torch import nn
 
-PROGRAM = Path(__file__).with_name("cut_gradients.py")
-WAIT_S = 380
+PROGRAM = "tests.unit.runtime.wan.cut_gradients"
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
 
 Ended = dict[str, list[dict[str, Any]]]
 
 
-class Party:
-    """The processes of four ranks, each with a file that it writes to."""
-
-    def __init__(self, said: Path) -> None:
-        self._said, self._ports = said, free_ports(8 + 4 * (len(CASES) + 1))
-        self._files = ExitStack()
-
-    def start(self, number: int, mode: str) -> subprocess.Popen[str]:
-        ports = [str(port) for port in self._ports[8::4]]
-        out = self._files.enter_context((self._said / f"{mode}-{number}").open("w"))
-        settings = variables_of(number, self._ports[0])
-        return subprocess.Popen(
-            ["env", *(f"{name}={value}" for name, value in settings.items()),
-             sys.executable, str(PROGRAM), mode, *ports],
-            stdout=out,
-            stderr=subprocess.STDOUT,
-            text=True,
-        )  # fmt: skip
-
-    def ended(self, process: subprocess.Popen[str], number: int, mode: str, code: int) -> list[Any]:
-        """Wait for a rank; return what it has said."""
-        found = process.wait(timeout=WAIT_S)
-        lines = (self._said / f"{mode}-{number}").read_text().splitlines()
-        assert found == code, lines[-20:]
-        return [json.loads(line) for line in lines if line.startswith("{")]
-
-    def close(self) -> None:
-        self._files.close()
-
-
 @pytest.fixture(scope="module")
-def ended(tmp_path_factory: pytest.TempPathFactory) -> Ended:
+def ended(tmp_path_factory: pytest.TempPathFactory, nursery: Nursery) -> Ended:
     """What each rank said of each training, by its name; the last is ``back``."""
-    with ExitStack() as stack:
-        party = Party(tmp_path_factory.mktemp("said"))
-        stack.callback(party.close)
-        first = [party.start(number, "all") for number in range(4)]
-        for process in first:
-            stack.callback(process.kill)
-        lost = [party.ended(first[n], n, "all", 9) for n in (2, 3)]
-        back = [party.start(n, "back") for n in (2, 3)]
-        for process in back:
-            stack.callback(process.kill)
-        stayed = [party.ended(first[n], n, "all", 0) for n in (0, 1)]
-        found = [
-            party.ended(process, n, "back", 0) for n, process in zip((2, 3), back, strict=True)
-        ]
+    said, ports = tmp_path_factory.mktemp("said"), free_ports(8 + 4 * (len(CASES) + 1))
+
+    def start(number: int, mode: str) -> Program:
+        words = [mode, *(str(port) for port in ports[8::4])]
+        return nursery.run(
+            PROGRAM, words, variables_of(number, ports[0]), said / f"{mode}-{number}"
+        )
+
+    try:
+        first = [start(number, "all") for number in range(4)]
+        lost = [first[number].told(code=9) for number in (2, 3)]
+        back = [start(number, "back") for number in (2, 3)]
+        stayed = [first[number].told() for number in (0, 1)]
+        found = [process.told() for process in back]
+    finally:
+        nursery.end_all()
     trained: Ended = {
         name: [lines[n] for lines in (*stayed, *lost)] for n, name in enumerate(CASES)
     }

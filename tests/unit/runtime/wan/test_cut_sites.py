@@ -1,13 +1,9 @@
 """Two sites of two ranks each: what a site decides, all its ranks do."""
 
-import json
-import os
-import subprocess
-import sys
-from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.unit.runtime.conftest import Nursery
 from tests.unit.runtime.wan.spread_sites import KINDS, STEPS
 from tests.unit.runtime.wan.two_sites import free_ports, variables_of
 
@@ -16,26 +12,18 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(180)]
 
 
 @pytest.fixture(scope="module")
-def ended() -> list[list[dict[str, Any]]]:
+def ended(tmp_path_factory: pytest.TempPathFactory, nursery: Nursery) -> list[list[dict[str, Any]]]:
     """What each rank said: a line a plan, then one for each way that others spread a model."""
-    ports = free_ports(22)
+    said, ports = tmp_path_factory.mktemp("said"), free_ports(22)
+    words = [str(ports[8]), str(ports[21] + 1)]
     processes = [
-        subprocess.Popen(
-            [sys.executable, "-m", PROGRAM, str(ports[8]), str(ports[21] + 1)],
-            env={**os.environ, **variables_of(number, ports[0])},
-            cwd=Path(__file__).parents[4],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
+        nursery.run(PROGRAM, words, variables_of(number, ports[0]), said / f"{number}")
         for number in range(4)
     ]
-    said = []
-    for process in processes:
-        out, err = process.communicate(timeout=150)
-        assert process.returncode == 0, err[-3000:]
-        said.append([json.loads(line) for line in out.splitlines()])
-    return said
+    try:
+        return [process.told() for process in processes]
+    finally:
+        nursery.end_all()
 
 
 @pytest.mark.parametrize("plan", [0, 1], ids=["copies", "shards"])

@@ -1,47 +1,29 @@
 """Sites of two ranks as stages: each rank has a share of the batch, and all have one model."""
 
-import json
-import subprocess
-import sys
-from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.unit.runtime.conftest import Nursery
 from tests.unit.runtime.wan.stage_sites import adamw, batch, options, run_of, stages_of, trained
 from tests.unit.runtime.wan.two_sites import free_ports, variables_of
 
-PROGRAM, ROOT = Path(__file__).with_name("stage_ranks.py"), Path(__file__).parents[4]
+PROGRAM = "tests.unit.runtime.wan.stage_ranks"
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(180)]
 
 
 @pytest.fixture(scope="module")
-def ended(tmp_path_factory: pytest.TempPathFactory) -> list[list[dict[str, Any]]]:
+def ended(tmp_path_factory: pytest.TempPathFactory, nursery: Nursery) -> list[list[dict[str, Any]]]:
     """What each rank has said of its two runs."""
-    kept = tmp_path_factory.mktemp("kept")
-    ports = free_ports(4)
-    processes = []
-    for number in range(4):
-        named = variables_of(number, ports[0]) | {"PYTHONPATH": str(ROOT)}
-        variables = [f"{name}={value}" for name, value in named.items()]
-        processes.append(
-            subprocess.Popen(
-                ["env", *variables, sys.executable, str(PROGRAM), str(kept)],
-                stdout=subprocess.PIPE,
-                stderr=subprocess.PIPE,
-                text=True,
-            )
-        )
-    said = []
+    kept, said = tmp_path_factory.mktemp("kept"), tmp_path_factory.mktemp("said")
+    port = free_ports(4)[0]
+    processes = [
+        nursery.run(PROGRAM, [str(kept)], variables_of(number, port), said / f"{number}")
+        for number in range(4)
+    ]
     try:
-        for process in processes:
-            out, err = process.communicate(timeout=150)
-            assert process.returncode == 0, err[-3000:]
-            said.append([json.loads(line) for line in out.splitlines()])
+        return [process.told() for process in processes]
     finally:
-        for process in processes:
-            process.kill()
-            process.communicate()
-    return said
+        nursery.end_all()
 
 
 def test_they_train_what_one_process_trains(ended: list[list[dict[str, Any]]]) -> None:

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from gridloom.runtime.library.staging import pipeline
     from gridloom.runtime.library.start import init, report, should_stop
     from gridloom.runtime.library.syncing import sync
+    from gridloom.runtime.shards import Shards
     from gridloom.runtime.updates import SyncOptions
     from gridloom.runtime.wan.stages import StageOptions
     from gridloom.wire.launch import EXIT_STOPPED
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 __all__ = [
     "EXIT_STOPPED",
     "ParallelPlan",
+    "Shards",
     "SitePrivacy",
     "SiteSync",
     "StageOptions",
@@ -39,6 +41,7 @@ __all__ = [
 _HOMES = {
     "EXIT_STOPPED": "gridloom.wire.launch",
     "ParallelPlan": "gridloom.model.parallel",
+    "Shards": "gridloom.runtime.shards",
     "SitePrivacy": "gridloom.model.parallel",
     "SiteSync": "gridloom.model.parallel",
     "StageOptions": "gridloom.runtime.wan.stages",

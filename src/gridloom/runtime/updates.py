@@ -4,23 +4,23 @@ A training loop calls ``step`` after ``backward``; what the sites exchange, and 
 the job's ``SiteSync``. With one site nothing is exchanged.
 """
 
-import hashlib
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.distributed as dist
-from torch import Tensor, nn
+from torch import nn
 
 from gridloom.base.codec import digest, encode
-from gridloom.base.errors import InputError, Problem
+from gridloom.base.errors import InputError
 from gridloom.model.parallel import SiteSync
 from gridloom.runtime.averaging import Averaging, Owned
 from gridloom.runtime.compress import NotFiniteError
 from gridloom.runtime.contact import Combine, connect
 from gridloom.runtime.run import Run
+from gridloom.runtime.shards import Shards, check_update, clip, held, module_of
 from gridloom.runtime.sync_metrics import RoundLog, SyncMeter, SyncMetrics
 from gridloom.runtime.wan.agreement import Agreement, LocalAgreement
 from gridloom.runtime.wan.buckets import gradient_of
@@ -42,9 +42,6 @@ from gridloom.runtime.wan.state import OptimizerState, local
 
 if TYPE_CHECKING:  # a site of one rank does without it
     from gridloom.runtime.inside.site_model import SiteModel
-
-_INT64_DIGITS = 15
-"""Hexadecimal digits that a whole number of 64 bits surely holds."""
 
 
 @dataclass(frozen=True)
@@ -94,7 +91,7 @@ class Sync:
     def __init__(
         self,
         run: Run,
-        model: "nn.Module | SiteModel",
+        model: "nn.Module | SiteModel | Shards",
         optimizer: torch.optim.Optimizer,
         how: SiteSync,
         options: SyncOptions,
@@ -109,10 +106,11 @@ class Sync:
         check_optimizer(how, optimizer)
         self._run, self._how, self._options = run, how, options
         self._optimizer = optimizer
-        self._cut = None if isinstance(model, nn.Module) else model
-        module = model if isinstance(model, nn.Module) else model.module
+        self._cut = None if isinstance(model, nn.Module | Shards) else model
+        self._held = held(model, run.place.size)
+        self._held.check(how.kind, run.place.ranks_by_site)
+        module = module_of(model)
         self._parameters = [p for p, _ in self._pieces(module)]
-        self._check_ranks()
         self.meter = SyncMeter(run, self._cut)
         self._measured = self.meter.start
         self.steps, self.norm, self.traffic_bytes = 0, 0.0, 0
@@ -156,24 +154,35 @@ class Sync:
         self._let_go_on()
         self._run.met()
 
-    def step(self, tokens: float = 1.0, numbers: Sequence[float] = ()) -> bool:
+    def step(
+        self,
+        tokens: float = 1.0,
+        numbers: Sequence[float] = (),
+        update: Callable[[], object] | None = None,
+    ) -> bool:
         """Make the update that the gradients call for, and set them to zero.
 
         Args:
             tokens: Behind this rank's gradients, which are means over them: how much they count
                 beside other sites'.
             numbers: That ride with the gradients, those of this site: equal on all its ranks.
+            update: Called instead, where a library makes the update itself; it clips and sets to
+                zero what it will, and may hold the passes too. For kind ``outer``.
 
         Returns:
             Whether there was an update: with ``accumulated``, gradients of ``every`` calls are
             gathered first.
 
         Raises:
-            InputError: Another site trains something else, or ``tokens`` is no number of tokens.
+            InputError: Another site trains something else, ``tokens`` is no number of tokens, or
+                an ``update`` would come too late.
             PeerLostError: This process is to stop, and waits for a site that was lost.
         """
         if not 0 <= tokens < math.inf:
             raise InputError(f"a training step on {tokens:g} tokens; it is a number from 0")
+        if update is not None:
+            averages = self._averaging is not None or self._how.kind == "accumulated"
+            check_update(self._how.kind if averages else "", self._options.clip_norm)
         self.meet()
         self.meter.phases.end("outside")
         self.sums = tuple(numbers)
@@ -193,14 +202,11 @@ class Sync:
                 self._begin_anew()
                 raise
         else:
-            for parameter in self._parameters if self._since_update > 1 else ():
-                if parameter.grad is not None:
-                    parameter.grad.div_(self._since_update)
-            self._update()
+            self._update_alone(update)
             self._train(self._tokens)
         if not self._is_alone:
             self.meter.phases.end("between_site")
-        self._begin_anew()
+        self._begin_anew(zero=update is None)
         self.meter.phases.end("optimizer")
         return True
 
@@ -347,16 +353,9 @@ class Sync:
         pieces = self._cut.parameters
         return [(one.parameter, one.owner) for one in pieces if one.parameter.requires_grad]
 
-    def _check_ranks(self) -> None:
-        if self._run.place.size > 1 and self._cut is None:
-            text = "a module of one rank, in a site that has several"
-            remedy = "give gl.sync what gl.parallelize returned"
-            raise InputError([Problem(text, remedy=remedy, field="model")])
-        if self._cut is not None:
-            self._cut.axes.check_sites(self._run.place.ranks_by_site)
-
     def _connect(self, module: nn.Module) -> None:
-        names = [(name, tuple(p.shape)) for name, p in module.named_parameters()]
+        # of a library's wrappers, those for several ranks put this into a name
+        names = [(n.replace("module.", ""), tuple(p.shape)) for n, p in module.named_parameters()]
         alike = (self._how, names, self._layout(), self._options.identity)
         combine = Combine()
         is_first = self._run.place.is_first
@@ -383,40 +382,32 @@ class Sync:
         if self._own is not None:
             self._own.restart()
         if self._peers is not None:
-            self._peers.rounds.chain = _fingerprint(self._owned())
+            self._peers.rounds.chain = self._held.fingerprint()
             if self._averaging is not None:
                 self._peers.rounds.version = self.steps // self._options.stride
 
     def _layout(self) -> list[int]:
         """Return what tells how payloads are laid out: by the ranks of the site, and in buckets."""
         buckets = [] if self._how.kind == "outer" else [self._options.bucket_bytes]
-        if self._cut is None or not self._cut.axes.is_spread:
+        if self._held.alike:
             return buckets
-        boxes = [(p.name, p.start, tuple(p.tensor.shape), p.owner) for p in self._cut.parameters]
-        own = int(digest(boxes)[:_INT64_DIGITS], 16)
+        own = self._held.layout()
+        if self._held.is_all:
+            return [*buckets, own]
         return buckets + SiteRanks().table(torch.tensor([own])).flatten().tolist()
 
     def _agree(self) -> Agreement:
         """Return what this site agrees on with the others, as this rank holds it."""
         how = self._how
-        fragments = Fragments(self._owned(), how.fragments)
+        fragments = Fragments(self._held.owned, how.fragments)
         rule = OuterRule(how.outer_learning_rate, how.outer_momentum)
         agreed = [Fragment(fragments.read(i), rule, codec(how)) for i in range(len(fragments))]
-        inner = self._inner()
-        is_alone = self._cut is None or self._run.place.size == 1
-        site_sum = float if is_alone else SiteRanks().sum
-        own = self._own = agreement(how.privacy, fragments, agreed, inner, site_sum)
-        if self._cut is None or is_alone:
+        site_sum = float if self._held.is_all else SiteRanks().sum
+        own = self._own = agreement(how.privacy, fragments, agreed, self._inner(), site_sum)
+        if self._held.is_all:
             return own
-        alike = not self._cut.axes.is_spread
-        self._ranks = SiteAgreement(own, self._cut.spread, alike=alike)
+        self._ranks = SiteAgreement(own, self._held.follow, alike=self._held.alike)
         return self._ranks
-
-    def _owned(self) -> list[Tensor]:
-        """Return the weights that this rank speaks for, as plain tensors."""
-        if self._cut is None:
-            return list(self._parameters)
-        return [piece.tensor for piece in self._cut.parameters if piece.owner]
 
     def _average(self, module: nn.Module) -> Averaging:
         """Return this site's gradients, as this rank holds them."""
@@ -444,11 +435,16 @@ class Sync:
         self._let_go_on()
 
     def _of_site(self, tokens: float) -> float:
-        """Return the tokens of all ranks of the site; those of one batch count once."""
-        if self._cut is None or self._run.place.size == 1:
+        """Return the tokens of all ranks of the site; those of one batch count once.
+
+        Where another library has cut the batches, all ranks' count: at all sites alike.
+        """
+        if self._run.place.size == 1:
             return tokens
         total = torch.tensor([tokens], dtype=torch.float64)
         dist.all_reduce(total)
+        if self._cut is None:
+            return float(total)
         return float(total) * self._cut.axes.data_ranks / self._cut.axes.world
 
     def _speaking(self) -> OuterSync | GradientSync | None:
@@ -465,6 +461,17 @@ class Sync:
             else:
                 self._ranks.follow()
 
+    def _update_alone(self, update: Callable[[], object] | None) -> None:
+        """Make an update by this site's gradients alone, or have the library make it."""
+        if update is not None:
+            update()
+            self.steps += self._options.stride
+            return
+        for parameter in self._parameters if self._since_update > 1 else ():
+            if parameter.grad is not None:
+                parameter.grad.div_(self._since_update)
+        self._update()
+
     def _update(self) -> None:
         if not self._is_alone:
             self.meter.phases.end("between_site")
@@ -473,25 +480,19 @@ class Sync:
             if self._cut is not None:
                 self.norm = float(self._cut.clip(norm))
             else:
-                self.norm = float(nn.utils.clip_grad_norm_(self._parameters, norm))
+                self.norm = clip(self._parameters, norm)
         if self._cut is None or self._cut.scaler is None or 0 < self.norm < math.inf:
             self._optimizer.step()  # else low precision has lost the gradients of this step
         self.steps += self._options.stride
         self.meter.phases.end("optimizer")
 
-    def _begin_anew(self) -> None:
+    def _begin_anew(self, *, zero: bool = True) -> None:
         self._since_update, self._tokens = 0, 0.0
         if self._averaging is not None:
             self._averaging.end_batch(0)
+        if not zero:
+            return
         if self._cut is not None:
             self._cut.gradients.zero()
         else:
             self._optimizer.zero_grad()
-
-
-def _fingerprint(weights: Sequence[Tensor]) -> str:
-    """Return what names the weights that a training begins with: another start, another chain."""
-    found = hashlib.blake2b(digest_size=8)
-    for tensor in weights:
-        found.update(tensor.detach().cpu().float().numpy().tobytes())
-    return found.hexdigest()

@@ -4,14 +4,12 @@ The site's ranks are the ranks of torch's default process group. Tensor ranks ar
 context, then pipeline, then data: who talks most is nearest (Narayanan et al. 2021, section 3).
 """
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 import torch
 import torch.distributed as dist
 from torch.distributed.device_mesh import DeviceMesh
 
-from gridloom.base.errors import InputError, Problem
 from gridloom.model.parallel import ParallelPlan
 from gridloom.model.recipe import GptShape
 from gridloom.runtime.inside.check import check_plan
@@ -113,14 +111,6 @@ class Axes:
     def is_spread(self) -> bool:
         """Whether the plan has ranks hold different parts of the model, and none a whole copy."""
         return self.plan.is_spread
-
-    def check_sites(self, sizes: Mapping[str, int]) -> None:
-        """Raise ``InputError`` unless sites of these numbers of ranks can train one model so."""
-        if self.is_spread and len(set(sizes.values())) > 1:
-            told = ", ".join(f"{site} {size}" for site, size in sizes.items())
-            text = f"a model is spread over the ranks of a site, and sites have different: {told}"
-            remedy = "give every site as many ranks, or each rank a whole copy of the model"
-            raise InputError([Problem(text, remedy, field="resources.accelerators")])
 
     def _ends(self, by_part: torch.Tensor) -> Axis:
         """Join each rank of the first stage to its like of the last, where they share weights."""

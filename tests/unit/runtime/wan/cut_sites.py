@@ -8,6 +8,7 @@ from typing import Literal
 
 import msgspec
 import torch
+from tests.unit.runtime.wan import spread_sites
 from torch import nn
 
 from gridloom.base.system import SystemClock
@@ -26,11 +27,8 @@ HOW = SiteSync(
 PRIVACY = SitePrivacy(clip_norm=20.0, noise_multiplier=1e-4)
 
 
-def train(run: Run, port: int, zero: Literal[0, 3]) -> dict[str, object]:
+def train(run: Run, zero: Literal[0, 3]) -> dict[str, object]:
     """Train with a plan; return what this rank holds in the end."""
-    hosts = [(name, host) for name, (host, _) in run.place.speakers.items()]
-    speakers = {name: (host, port + number) for number, (name, host) in enumerate(hosts)}
-    run.place = replace(run.place, speakers=speakers)
     torch.manual_seed(3)
     net = nn.Sequential(nn.Linear(8, 32), nn.Tanh(), nn.Linear(32, 4))
     plan = ParallelPlan(data=2, precision="fp32", zero=zero)
@@ -69,9 +67,21 @@ def train(run: Run, port: int, zero: Literal[0, 3]) -> dict[str, object]:
 def main() -> None:
     run = Run(place_in(os.environ), SystemClock(), StopWish())
     plans: list[Literal[0, 3]] = [0, 3]
-    for zero, port in zip(plans, sys.argv[1:], strict=True):
-        print(json.dumps(train(run, int(port), zero)), flush=True)
+    ports = iter(range(int(sys.argv[1]), int(sys.argv[2]), 2))
+    for zero in plans:
+        speak_at(run, next(ports))
+        print(json.dumps(train(run, zero)), flush=True)
+    for kind in spread_sites.KINDS:
+        speak_at(run, next(ports))
+        print(json.dumps(spread_sites.train(run, kind)), flush=True)
     run.close()
+
+
+def speak_at(run: Run, port: int) -> None:
+    """Have the sites speak at other ports: those of the training before may not be free yet."""
+    hosts = [(name, host) for name, (host, _) in run.place.speakers.items()]
+    speakers = {name: (host, port + number) for number, (name, host) in enumerate(hosts)}
+    run.place = replace(run.place, speakers=speakers)
 
 
 if __name__ == "__main__":

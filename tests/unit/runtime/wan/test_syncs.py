@@ -10,6 +10,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from gridloom.base.errors import InputError
 from gridloom.base.system import SystemClock
 from gridloom.model.parallel import SiteSync
 from gridloom.runtime.place import Place
@@ -251,3 +252,44 @@ def test_a_slower_site_makes_fewer_steps_and_stops_nobody(
     trained = party.run()
     assert apart(trained["a"].weights, trained["b"].weights) == 0
     assert ("a", "b") in trained["a"].rounds
+
+
+def on_one_site(how: SiteSync, options: SyncOptions) -> tuple[Sync, nn.Module]:
+    """Return a site that trains alone, and its model, with the gradients of a batch."""
+    place = Place(
+        job_id="", site="a", sites=("a",), rank=0, size=1, local_rank=0, address="",
+        store=("", 0), speakers={},
+    )  # fmt: skip
+    net = model()
+    inputs, targets = batch(0, range(4))
+    ((net(inputs) - targets) ** 2).mean().backward()
+    optimizer = torch.optim.SGD(net.parameters(), lr=1.0)
+    return Sync(Run(place, SystemClock(), StopWish()), net, optimizer, how, options), net
+
+
+def test_a_library_makes_the_update_in_place_of_the_optimizer() -> None:
+    sync, net = on_one_site(SiteSync(), SyncOptions())
+    before = [p.detach().clone() for p in net.parameters()]
+    updates: list[int] = []
+    assert sync.step(update=lambda: updates.append(sync.steps))
+    assert (updates, sync.steps) == ([0], 1)
+    assert apart([p.detach() for p in net.parameters()], before) == 0
+    assert all(p.grad is not None for p in net.parameters())
+    assert sync.step()
+    assert apart([p.detach() for p in net.parameters()], before) > 0
+
+
+@pytest.mark.parametrize(
+    ("how", "options", "problem"),
+    [
+        (SiteSync(kind="accumulated", every=2), SyncOptions(), "take kind outer"),
+        (SiteSync(), SyncOptions(clip_norm=1.0), "have the library clip them"),
+    ],
+)
+def test_what_would_come_too_late_for_a_library_is_refused(
+    how: SiteSync, options: SyncOptions, problem: str
+) -> None:
+    sync, _ = on_one_site(how, options)
+    with pytest.raises(InputError, match=problem):
+        sync.step(update=lambda: None)
+    assert sync.steps == 0

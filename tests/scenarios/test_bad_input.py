@@ -52,7 +52,7 @@ BROKEN: list[tuple[str, str | bytes, str | bytes | None, tuple[str, ...]]] = [
     ("both run and recipe", RECIPE + "run: python x.py\n", GRID, ("job.yaml:2: recipe", "both")),
     ("both steps and tokens", RECIPE + "tokens: 2M\n", GRID, ("tokens", "steps")),
     ("heads do not divide", RECIPE.replace("heads: 4", "heads: 5"), GRID, ("job.yaml:3: model",)),
-    ("tensor parallel recipe", RECIPE + "parallel: {tensor: 2}\n", GRID, ("job.yaml:9: parallel",)),
+    ("a cut too fine", RECIPE + "parallel: {tensor: 3}\n", GRID, ("job.yaml:9: parallel", "3")),
     ("unknown kind", JOB.replace("cpu:2", "h100:2"), GRID, ("job.yaml:4: resources.acc", "cpu")),
     ("unknown site", JOB + "  sites: [nroth]\n", GRID, ("job.yaml:5: resources.sites", "north")),
     ("more than there is", JOB.replace("cpu:2", "cpu:9"), GRID, ("job.yaml:4", "9", "2")),

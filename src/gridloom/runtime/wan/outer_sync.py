@@ -108,7 +108,9 @@ class OuterSync:
         await_done(self._peers, self._follow, patience_s)
         last = rounds.last_done() + self._last_passes * len(self._agreement)
         deadline_s = self._peers.now_s() + patience_s
-        while rounds.version < last and rounds.leader() and self._peers.now_s() < deadline_s:
+        while rounds.version < last and self._peers.now_s() < deadline_s:
+            if not (rounds.leader() or rounds.is_outdone()):
+                break  # who leaves first leaves too few for a round: its result is on the way
             version = rounds.version
             self._turn(due=True)
             self._peers.pump(LOOK_S)

@@ -227,6 +227,11 @@ class Rounds:
         """Return whether this site has asked for results or a state that have not come yet."""
         return bool(self._asked)
 
+    def is_outdone(self) -> bool:
+        """Return whether a site in contact has had the result of a round that this one lacks."""
+        known = [contact.version for contact in self._contacts.known.values()]
+        return max([*known, *self._leaving.values()], default=0) > self.version
+
     def is_level(self) -> bool:
         """Return whether every site that has not left is in contact and in the same state."""
         others = set(self._members) - self._contacts.left - {self._me}

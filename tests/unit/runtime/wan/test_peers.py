@@ -431,3 +431,14 @@ def test_travel_while_the_training_stands_still_is_exposed_and_all_other_is_hidd
         end.travelled_s += 8.0
         raise InputError("amiss")
     assert (peers.exposed_s(), peers.hidden_s()) == (10.0, 5.0)
+
+
+@pytest.mark.parametrize("is_leave", [True, False])
+def test_a_result_that_others_have_had_is_on_its_way(*, is_leave: bool) -> None:
+    world = World()
+    rounds = world.peers["c"].rounds
+    assert not rounds.is_outdone()
+    hello = Hello(version=1, chain="x", settings="same", sees=2, can_lead=False)
+    rounds.received("a", Leave(version=1) if is_leave else hello, b"", world.clock.monotonic_s())
+    assert rounds.is_outdone()
+    assert bool(rounds.leader()) == is_leave

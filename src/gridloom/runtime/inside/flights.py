@@ -12,7 +12,7 @@ class Flights:
 
     def __init__(self, now_s: Callable[[], float]) -> None:
         """Begin with none, by a clock that never runs backwards."""
-        self._now_s, self._busy, self._waited_s = now_s, Busy(now_s), 0.0
+        self._busy, self._exposed_s = Busy(now_s), 0.0
 
     def left(self, work: dist.Work) -> None:
         """Note that one has begun."""
@@ -21,10 +21,10 @@ class Flights:
 
     def await_(self, work: dist.Work) -> None:
         """Wait for one."""
-        start_s = self._now_s()
+        before_s = self._busy.total_s()
         work.wait()
-        self._waited_s += self._now_s() - start_s
+        self._exposed_s += self._busy.total_s() - before_s
 
     def hidden_s(self) -> float:
         """Return the seconds so far in which some were on their way and nobody waited."""
-        return max(0.0, self._busy.total_s() - self._waited_s)
+        return self._busy.total_s() - self._exposed_s

@@ -31,9 +31,10 @@ def test_report_shows_its_curves(tmp_path: Path) -> None:
     assert not re.search(r"(?:src|href)=", page.read_text())
 
     dom = browse(page, tmp_path, "--dump-dom")
-    for title in ("Loss", "Speed", "Where a training step spends its time"):
+    titles = ("Where the time goes at each site", "Loss", "Speed")
+    for title in (*titles, "Where a training step spends its time"):
         assert title in dom
-    assert dom.count("<svg") == 3
+    assert dom.count("<svg") == 4
     assert "NaN" not in dom
 
     picture = tmp_path / "report.png"

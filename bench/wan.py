@@ -24,7 +24,7 @@ from typing import Any
 from bench.wan_bed import ROOT, Bed
 from bench.wan_one import Outcome, installed, run_peer
 from bench.wan_peers.common import LENGTH, SEQUENCES, SHAPE
-from msgspec import structs
+from msgspec import structs, to_builtins
 
 from gridloom.model.parallel import SiteSync
 from gridloom.planner.shape import parameter_count
@@ -316,7 +316,7 @@ def main() -> int:
                 print(f"{name:18} {method:18} is {' '.join(_words(how))}")
             speed = speed_of(CASES[name], how, window, pairs)
             _show(method, name, speed)
-            figures[f"{name}/{method}"] = {"method": structs.asdict(how), **vars(speed)}
+            figures[f"{name}/{method}"] = {"method": to_builtins(how), **vars(speed)}
         for peer in PEERS if args.peers else ():
             if why := installed(peer):
                 print(f"{name:18} {peer:18} left out: {why}")

@@ -113,6 +113,11 @@ class SiteSync(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     outer_momentum: float = 0.0
     privacy: SitePrivacy = SitePrivacy()
 
+    @property
+    def stride(self) -> int:
+        """Training steps of which the gradients go into one update."""
+        return self.every if self.kind == "accumulated" else 1
+
 
 Auto = Literal["auto"]
 """The planner chooses."""

@@ -190,7 +190,7 @@ class Averaging:
 
         Not in the first step: ranks come to meet the other sites at different moments of it.
         """
-        wanted = self._how.every if self._how.kind == "accumulated" else 1
+        wanted = self._how.stride
         if not self._is_active or self._gathered + 1 < wanted:
             return
         self._averaged.begin(self._gathered + 1)

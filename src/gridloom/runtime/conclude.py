@@ -113,7 +113,7 @@ def _traffic(run: Run, recipe: GptRecipe, ended: Ended) -> ResultBytes:
     """Return what was sent beside what follows from the shape, the cut and the sync alone."""
     sizes, sync, plan = run.place.site_sizes, recipe.sync, recipe.plan
     steps = recipe.training.steps - ended.resumed
-    updates = -(-steps // sync.every) if sync.kind == "accumulated" else steps
+    updates = -(-steps // sync.stride)
     within: int | None = None
     if sync.kind != "outer" and plan.replica_ranks == plan.expert == 1 and not plan.zero:
         bucket = bucket_bytes(parameter_count(recipe.shape), len(sizes))

@@ -74,7 +74,6 @@ class Stepper:
         self._gathered: list[RankSeconds] = []
         self._within, self._within_bytes = within, 0.0
         self._sent_bytes = 0
-        self._stride = recipe.sync.every if recipe.sync.kind == "accumulated" else 1
         self._flops_per_token = step_flops(recipe.shape, 1, recipe.training.sequence_length)
         self._phases = parts.sync.meter.phases
         self._seen = self._phases.seconds()
@@ -317,7 +316,7 @@ class Stepper:
 
     def _before_update(self, *_: object) -> None:
         training, sync = self._recipe.training, self._parts.sync
-        step = min(sync.steps + self._stride, training.steps)
+        step = min(sync.steps + self._recipe.sync.stride, training.steps)
         for group in self._parts.optimizer.param_groups:
             group["lr"] = learning_rate(training, step)
 

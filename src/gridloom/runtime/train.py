@@ -169,7 +169,7 @@ class Trainer:
             rounds=RoundPolicy(absence_s=0.0 if outer else _ABSENCE_S),
             identity=hashlib.sha256(identity).hexdigest(),
             riders=0 if outer else riders.count(len(self._run.place.sites)),
-            stride=stride_of(sync),
+            stride=sync.stride,
         )
         if sync.kind == "accumulated":  # the steps that are gathered are none of the sync's
             sync = msgspec.structs.replace(sync, kind="every_step", every=1)
@@ -184,7 +184,7 @@ class Trainer:
         """
         steps, every = self._recipe.training.steps, self._recipe.checkpoint.interval_steps
         first = self._sync.steps + 1
-        last = min(self._sync.steps + stride_of(self._recipe.sync), steps)
+        last = min(self._sync.steps + self._recipe.sync.stride, steps)
         together = range(first, last + 1)
         for step in together[:-1]:
             metrics, _ = self._stepper.run(step, together)
@@ -224,11 +224,6 @@ class Trainer:
         if place.number > 0 and self._recipe.sync.kind != "outer":
             return  # the first site's rows have the numbers of all
         append_line(Path(place.run_dir) / metrics_file(place.site, place.number), metrics)
-
-
-def stride_of(sync: SiteSync) -> int:
-    """Return the training steps of which the gradients go into one update."""
-    return sync.every if sync.kind == "accumulated" else 1
 
 
 @contextmanager

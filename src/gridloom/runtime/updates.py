@@ -193,7 +193,7 @@ class Sync:
         self._since_update += 1
         if self._averaging is not None:
             self._averaging.end_batch(self._since_update)
-        if self._how.kind == "accumulated" and self._since_update < self._how.every:
+        if self._since_update < self._how.stride:
             return False
         if self._averaging is not None:
             try:

@@ -5,17 +5,16 @@ import dataclasses
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
 from tests.unit.runtime.nursery import Said, Told
+from tests.unit.runtime.wan.two_sites import free_ports
 
 from gridloom.base.codec import decode, encode
 from gridloom.model.recipe import CheckpointPolicy, GptRecipe, GptShape, TextData, Training
@@ -238,7 +237,7 @@ def launcher(base: Path, nursery: Nursery) -> Launch:
 
 def ranks(sites: Sequence[int], attempt: int, directory: Path, job: str = "job-1") -> list[Rank]:
     """Return the ranks of one attempt, one node a site, all of them this machine."""
-    port = free_ports(2 * len(sites))
+    port = free_ports(2 * len(sites))[0]
     world = [(site, local) for site, count in enumerate(sites) for local in range(count)]
     return [
         Rank(
@@ -266,20 +265,5 @@ def ranks(sites: Sequence[int], attempt: int, directory: Path, job: str = "job-1
     ]
 
 
-def free_ports(count: int) -> int:
-    """Return the first of so many ports in a row that nobody listens on."""
-    for _ in range(50):
-        with ExitStack() as stack:
-            first = stack.enter_context(socket.create_server(("127.0.0.1", 0)))
-            port = int(first.getsockname()[1])
-            try:
-                for other in range(port + 1, port + count):
-                    stack.enter_context(socket.create_server(("127.0.0.1", other)))
-            except OSError:
-                continue
-            return port
-    raise AssertionError("no ports are free in a row")
-
-
 def _free_port() -> int:
-    return free_ports(1)
+    return free_ports(1)[0]

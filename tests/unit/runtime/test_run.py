@@ -12,8 +12,9 @@ from typing import Any
 import pytest
 import torch
 from tests.fakes.clock import FakeClock
-from tests.unit.runtime.conftest import UNMEASURED, Nursery, free_ports
+from tests.unit.runtime.conftest import UNMEASURED, Nursery
 from tests.unit.runtime.test_place import rank
+from tests.unit.runtime.wan.two_sites import free_ports
 
 from gridloom.base.errors import InputError
 from gridloom.runtime.accelerator import backend_for, local_device, synchronize
@@ -115,7 +116,7 @@ def test_where_there_is_no_accelerator_the_cpu_and_gloo_do() -> None:
 def test_all_ranks_of_a_site_stop_after_the_same_step_when_one_is_asked(
     tmp_path: Path, nursery: Nursery
 ) -> None:
-    port = str(free_ports(1))
+    port = str(free_ports(1)[0])
     shared = {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
     ranks = [
         nursery.run(

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from gridloom.base.errors import InputError, Problem
+from gridloom.model.parallel import ParallelPlan
 
 
 @dataclass(frozen=True)
@@ -112,6 +113,4 @@ def layers_of(stage: int, stages: int, layers: int, counts: Sequence[int] = ()) 
         problem = f"{layers} layers are fewer than the {stages} sites"
     if problem:
         raise InputError([Problem(problem, "a stage has one layer or more", field="stage_layers")])
-    sizes = counts or [layers // stages + (n < layers % stages) for n in range(stages)]
-    start = sum(sizes[:stage])
-    return range(start, start + sizes[stage])
+    return ParallelPlan(pipeline=stages, stage_layers=tuple(counts)).stages(layers)[stage]

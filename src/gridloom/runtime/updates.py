@@ -231,12 +231,7 @@ class Sync:
         self._let_go_on()
         if not self._is_alone:
             self.meter.phases.end("between_site")
-        if self._averaging is not None:
-            self._averaging.stop()
-        self._told = self.events()
-        self._note_rounds()
-        self.traffic_bytes = 0 if peers is None else peers.traffic_bytes()
-        self._outer = self._averaging = self._peers = self._ranks = None
+        self._forget_sites()
 
     def leave(self, patience_s: float) -> None:
         """Part from the other sites without ado, as before a stop.
@@ -247,10 +242,7 @@ class Sync:
         """
         if self._peers is not None:
             self._peers.close(patience_s) if patience_s else self._peers.break_off()
-        if self._averaging is not None:
-            self._averaging.stop()
-        self._told = self.events()
-        self._outer = self._averaging = self._peers = self._ranks = None
+        self._forget_sites()
 
     def exchange_bytes(self) -> int:
         """Return the size of all payloads with which this site once offers its whole model.
@@ -335,6 +327,16 @@ class Sync:
             agreed.load_state_dict(state["agreement"])
         if self._averaging is not None:
             self._averaging.end_batch(self._since_update)
+
+    def _forget_sites(self) -> None:
+        """Keep what may be asked for of the sites that were left."""
+        if self._averaging is not None:
+            self._averaging.stop()
+        self._told = self.events()
+        self._note_rounds()
+        if self._peers is not None:
+            self.traffic_bytes = self._peers.traffic_bytes()
+        self._outer = self._averaging = self._peers = self._ranks = None
 
     def _note_rounds(self) -> None:
         """Keep what rounds did, for those who will ask."""

@@ -263,7 +263,3 @@ def ranks(sites: Sequence[int], attempt: int, directory: Path, job: str = "job-1
         )
         for number, (site, local) in enumerate(world)
     ]
-
-
-def _free_port() -> int:
-    return free_ports(1)[0]

@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 import pytest
 import torch
-from tests.unit.runtime.conftest import Nursery, _free_port
+from tests.unit.runtime.conftest import Nursery
 from tests.unit.runtime.disks import Crash, DyingDisk
 from tests.unit.runtime.inside.layouts import DENSE, TRAINING, batch, plan
 from tests.unit.runtime.keeping import (
@@ -25,6 +25,7 @@ from tests.unit.runtime.keeping import (
     keeper,
     whole_and_resumed,
 )
+from tests.unit.runtime.wan.two_sites import free_ports
 from torch import nn
 from torch.distributed.checkpoint.filesystem import FileSystemWriter
 
@@ -417,7 +418,7 @@ def test_the_example_on_one_process_is_stopped_and_goes_on(
 @pytest.mark.slow
 @pytest.mark.timeout(150)
 def test_two_ranks(tmp_path: Path, nursery: Nursery) -> None:
-    shared = {"MASTER_PORT": str(_free_port()), "MASTER_ADDR": "127.0.0.1", "WORLD_SIZE": "2"}
+    shared = {"MASTER_PORT": str(free_ports(1)[0]), "MASTER_ADDR": "127.0.0.1", "WORLD_SIZE": "2"}
     program, words = "tests.unit.runtime.keeping", [str(tmp_path)]
     ranks = [
         nursery.run(

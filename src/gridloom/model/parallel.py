@@ -56,6 +56,9 @@ OUTER_FRAGMENTS = 4
 """Parts in which ``outer`` exchanges parameters where nothing is said. One at a time costs clearly
 more in loss than 4; 12 are no better (``bench/wan_loss.py``)."""
 
+WAN_STREAMS = 4
+"""TCP connections of a pair of sites where nothing is said."""
+
 OUTER_WORK_SHARE = 0.02
 """Of the time of the training steps, that rounds of ``outer`` may take when its interval is 0."""
 

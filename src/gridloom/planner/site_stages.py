@@ -14,7 +14,6 @@ from gridloom.planner.site_sync import SyncChoice, choose
 from gridloom.planner.stages_time import StageLink, paced_step_s
 from gridloom.planner.sync_forecast import (
     CODEC_S_PER_MILLION,
-    STREAMS,
     TRANSPORT_S_PER_BYTE,
     SyncForecast,
     SyncLink,
@@ -57,7 +56,7 @@ class StageHop:
         """Return it with what a micro-batch of all copies sends; each copy sends by itself."""
         rate = self.link.bytes_per_s
         if self.is_between_sites:
-            rate = self.link.rate_bytes_per_s(STREAMS, copies)
+            rate = self.link.rate_bytes_per_s(senders=copies)
         return StageLink(
             sent_bytes=payload_bytes(_WIRE[bits], numbers),
             bandwidth_bytes_per_s=rate,

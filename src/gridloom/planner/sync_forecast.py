@@ -9,7 +9,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from gridloom.model.parallel import OUTER_WORK_SHARE, SiteSync
+from gridloom.model.parallel import OUTER_WORK_SHARE, WAN_STREAMS, SiteSync
 from gridloom.planner.sync_loss import Loss, LossRow, predicted_loss
 from gridloom.planner.sync_measured import LOSS_ROWS
 
@@ -28,9 +28,6 @@ all of it (of a pipeline's stage each copy its own), which bounds the rate, too.
 SEGMENT_BYTES = 1448
 """Of a TCP segment on Ethernet, with time stamps."""
 
-STREAMS = 4
-"""TCP connections of a pair of sites, as ``runtime.wan.settings`` has it."""
-
 
 @dataclass(frozen=True, kw_only=True)
 class SyncLink:
@@ -46,7 +43,7 @@ class SyncLink:
     rtt_s: float = 0.0
     loss: float = 0.0
 
-    def rate_bytes_per_s(self, streams: int = STREAMS, senders: int = 1) -> float:
+    def rate_bytes_per_s(self, streams: int = WAN_STREAMS, senders: int = 1) -> float:
         """Return what so many processes of a site get through, with so many TCP streams each.
 
         A stream with losses reaches ``sqrt(3/2) segment / (rtt sqrt(loss))`` (Mathis et al., 1997,

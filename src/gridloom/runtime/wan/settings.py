@@ -5,6 +5,7 @@ import re
 from collections.abc import Iterator, Mapping
 
 from gridloom.base.errors import InputError, Problem
+from gridloom.model.parallel import WAN_STREAMS
 
 Address = tuple[str, int]  # host name or IP address, port
 
@@ -104,7 +105,7 @@ class TransportSettings:
         InputError: A value is out of its range, or only a part of the TLS files is named.
     """
 
-    streams: int = 4
+    streams: int = WAN_STREAMS
     chunk_bytes: int = 256 * 1024
     heartbeat_s: float = 0.5
     silence_s: float = 3.0

@@ -30,6 +30,7 @@ from gridloom.runtime.parts import (
     RandomState,
     Stateful,
     as_parts,
+    inherit,
     is_cut,
     of_each_rank,
     room_for,
@@ -383,6 +384,8 @@ class Keeper:
             )
         for name, part in parts.items():
             part.load_state_dict(put_together(states[name], rooms))
+        for name in sorted(self._parts.keys() - parts.keys()):
+            inherit(self._parts[name], frames[name])
         return notes
 
     def _read(self, path: Path, manifest: PartsManifest) -> tuple[dict[str, Any], Metadata]:

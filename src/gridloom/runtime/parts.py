@@ -16,8 +16,9 @@ from gridloom.runtime.states import Taken
 class Stateful(Protocol):
     """What goes on from its last state.
 
-    A part whose state is another one on each rank has an attribute ``each_rank`` that is true;
-    of the others, what is not cut over the ranks is taken from the first.
+    A part whose state is another one on each rank has an attribute ``each_rank`` that is true. It
+    begins anew with another number of ranks, but for what it takes over by ``inherit``, if it has
+    that. Of the others, what is not cut over the ranks is taken from the first.
     """
 
     def state_dict(self) -> Mapping[str, Any]:
@@ -91,6 +92,13 @@ def as_parts(given: Mapping[str, object]) -> dict[str, Stateful]:
 def is_cut(part: Stateful) -> bool:
     """Return whether ranks have different frames, which follow from how the model is cut."""
     return isinstance(part, _CutModel)
+
+
+def inherit(part: Stateful, frame: object) -> None:
+    """Give a part of each rank the frame of one, where there were more or fewer of them."""
+    take_over = getattr(part, "inherit", None)
+    if take_over is not None:
+        take_over(frame)
 
 
 def of_each_rank(part: Stateful) -> bool:

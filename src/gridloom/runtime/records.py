@@ -26,8 +26,14 @@ class LinkBytes(msgspec.Struct, frozen=True, kw_only=True):
         received: Bytes received from it.
     """
 
-    sent: int
-    received: int
+    sent: int = 0
+    received: int = 0
+
+    def __add__(self, other: "LinkBytes") -> "LinkBytes":
+        return LinkBytes(sent=self.sent + other.sent, received=self.received + other.received)
+
+    def __sub__(self, other: "LinkBytes") -> "LinkBytes":
+        return LinkBytes(sent=self.sent - other.sent, received=self.received - other.received)
 
 
 class SiteMetrics(msgspec.Struct, frozen=True, kw_only=True):

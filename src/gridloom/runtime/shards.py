@@ -10,12 +10,14 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
 from gridloom.base.codec import digest
 from gridloom.base.errors import InputError, Problem
+from gridloom.runtime.wan.site_ranks import SiteRanks
 from gridloom.runtime.wan.state import local
 
 if TYPE_CHECKING:  # a site of one rank does without it
@@ -67,10 +69,16 @@ class Held(Shards):
         if self.spread is not None:
             self.spread()
 
-    def layout(self) -> int:
-        """Return what tells how this rank's part is cut out: equal at sites that fit together."""
+    def layout(self) -> list[int]:
+        """Return what tells how each rank's part is cut out: equal at sites that fit together.
+
+        All ranks of a site call it at once.
+        """
+        if self.alike:
+            return []
         boxes = self.boxes or [tuple(one.shape) for one in self.owned]
-        return int(digest(boxes)[:_INT64_DIGITS], 16)
+        own = int(digest(boxes)[:_INT64_DIGITS], 16)
+        return [own] if self.is_all else SiteRanks().table(torch.tensor([own])).flatten().tolist()
 
     def fingerprint(self) -> str:
         """Return what names the weights as they are: another start of a training, another chain."""
@@ -129,6 +137,18 @@ def held(model: "nn.Module | SiteModel | Shards", ranks: int) -> Held:
     if spread:
         return _of_spread(model, trained, ranks)
     return _of_copies(model, trained)
+
+
+def pieces_of(module: nn.Module, cut: "SiteModel | None") -> list[tuple[nn.Parameter, bool]]:
+    """Return what is trained on this rank, and whether it speaks for it.
+
+    Args:
+        module: What this rank has of the model.
+        cut: The model that it is a part of, if gridloom has cut it.
+    """
+    if cut is None:
+        return [(p, True) for p in module.parameters() if p.requires_grad]
+    return [(one.parameter, one.owner) for one in cut.parameters if one.parameter.requires_grad]
 
 
 def module_of(model: "nn.Module | SiteModel | Shards") -> nn.Module:

@@ -147,11 +147,8 @@ class Stepper:
     def complete(self, last: StepMetrics) -> StepMetrics:
         """Return the last step's metrics with what followed it until the sites had parted."""
         after = self._measured()
-        none = LinkBytes(sent=0, received=0)
         links = {
-            site: LinkBytes(sent=old.sent + link.sent, received=old.received + link.received)
-            for site, link in after.links.items()
-            for old in (last.links.get(site, none),)
+            site: last.links.get(site, LinkBytes()) + link for site, link in after.links.items()
         }
         rounds = last.rounds + round_metrics(self._parts.sync.rounds())
         return msgspec.structs.replace(last, rounds=rounds, links=links)

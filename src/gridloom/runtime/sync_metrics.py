@@ -50,7 +50,6 @@ class SyncMetrics:
     def since(self, before: Self) -> "SyncMetrics":
         """Return what came on top of an earlier count."""
         hidden_s, earlier_s = self.within_site_hidden_s, before.within_site_hidden_s
-        none = LinkBytes(sent=0, received=0)
         return SyncMetrics(
             optimizer_s=self.optimizer_s - before.optimizer_s,
             within_site_s=self.within_site_s - before.within_site_s,
@@ -61,10 +60,7 @@ class SyncMetrics:
             between_site_hidden_s=self.between_site_hidden_s - before.between_site_hidden_s,
             rounds=self.rounds - before.rounds,
             links={
-                site: LinkBytes(
-                    sent=link.sent - before.links.get(site, none).sent,
-                    received=link.received - before.links.get(site, none).received,
-                )
+                site: link - before.links.get(site, LinkBytes())
                 for site, link in self.links.items()
             },
         )

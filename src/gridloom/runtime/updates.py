@@ -20,7 +20,7 @@ from gridloom.runtime.averaging import Averaging, Owned
 from gridloom.runtime.compress import NotFiniteError
 from gridloom.runtime.contact import Combine, connect
 from gridloom.runtime.run import Run
-from gridloom.runtime.shards import Shards, check_update, clip, held, module_of
+from gridloom.runtime.shards import Shards, check_update, clip, held, module_of, pieces_of
 from gridloom.runtime.sync_metrics import RoundLog, SyncMeter, SyncMetrics
 from gridloom.runtime.wan.agreement import Agreement, LocalAgreement
 from gridloom.runtime.wan.buckets import gradient_of
@@ -28,7 +28,13 @@ from gridloom.runtime.wan.deep_encoder import check_optimizer
 from gridloom.runtime.wan.events import LinkFacts
 from gridloom.runtime.wan.fragments import Fragments
 from gridloom.runtime.wan.gradient_sync import GradientSync, Riders
-from gridloom.runtime.wan.local_data import PrivacySpent, PrivateAgreement, agreement, check_sites
+from gridloom.runtime.wan.local_data import (
+    PrivacySpent,
+    PrivateAgreement,
+    agreement,
+    check_sites,
+    shown_in,
+)
 from gridloom.runtime.wan.methods import check, codec, last_passes
 from gridloom.runtime.wan.outer import Fragment, OuterRule
 from gridloom.runtime.wan.outer_sync import OuterRound, OuterSync
@@ -110,7 +116,7 @@ class Sync:
         self._held = held(model, run.place.size)
         self._held.check(how.kind, run.place.ranks_by_site)
         module = module_of(model)
-        self._parameters = [p for p, _ in self._pieces(module)]
+        self._parameters = [p for p, _ in pieces_of(module, self._cut)]
         self.meter = SyncMeter(run, self._cut)
         self._measured = self.meter.start
         self.steps, self.norm, self.traffic_bytes = 0, 0.0, 0
@@ -312,9 +318,10 @@ class Sync:
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go on from there; before the first step."""
-        self.steps = state["steps"]
         if state["how"] != encode(self._how).decode():
-            return  # another method begins anew, with the weights as they are
+            self.inherit(state)  # another method begins anew, with the weights as they are
+            return
+        self.steps = state["steps"]
         self._is_restored = "sync" in state or "agreement" in state
         self._since_update, self._tokens = state["since_update"], state["tokens"]
         for number, gradient in state.get("gradients", {}).items():
@@ -327,6 +334,16 @@ class Sync:
             agreed.load_state_dict(state["agreement"])
         if self._averaging is not None:
             self._averaging.end_batch(self._since_update)
+
+    def inherit(self, state: Mapping[str, Any]) -> None:
+        """Take over what holds whatever the method and the number of ranks were.
+
+        Args:
+            state: Of one of the site's ranks; tensors may be missing in it.
+        """
+        self.steps = state["steps"]
+        if "agreement" in state and isinstance(self._own, PrivateAgreement) and self._own.shield:
+            self._own.shield.follow(shown_in(state["agreement"]))
 
     def _forget_sites(self) -> None:
         """Keep what may be asked for of the sites that were left."""
@@ -348,20 +365,13 @@ class Sync:
             done = [replace(one, epsilon=spent.epsilon) for one in done]
         self._log.note(done)
 
-    def _pieces(self, module: nn.Module) -> list[tuple[nn.Parameter, bool]]:
-        """Return what is trained on this rank, and whether it speaks for it."""
-        if self._cut is None:
-            return [(p, True) for p in module.parameters() if p.requires_grad]
-        pieces = self._cut.parameters
-        return [(one.parameter, one.owner) for one in pieces if one.parameter.requires_grad]
-
     def _connect(self, module: nn.Module) -> None:
         # of a library's wrappers, those for several ranks put this into a name
         names = [(n.replace("module.", ""), tuple(p.shape)) for n, p in module.named_parameters()]
-        alike = (self._how, names, self._layout(), self._options.identity)
+        buckets = [] if self._how.kind == "outer" else [self._options.bucket_bytes]
+        alike = (self._how, names, buckets + self._held.layout(), self._options.identity)
         combine = Combine()
-        is_first = self._run.place.is_first
-        if is_first:
+        if self._run.place.is_first:
             settings = digest(alike)
             policy = replace(self._options.rounds, patience_s=self._options.patience_s)
             links = policy, self._options.transport
@@ -388,16 +398,6 @@ class Sync:
             if self._averaging is not None:
                 self._peers.rounds.version = self.steps // self._options.stride
 
-    def _layout(self) -> list[int]:
-        """Return what tells how payloads are laid out: by the ranks of the site, and in buckets."""
-        buckets = [] if self._how.kind == "outer" else [self._options.bucket_bytes]
-        if self._held.alike:
-            return buckets
-        own = self._held.layout()
-        if self._held.is_all:
-            return [*buckets, own]
-        return buckets + SiteRanks().table(torch.tensor([own])).flatten().tolist()
-
     def _agree(self) -> Agreement:
         """Return what this site agrees on with the others, as this rank holds it."""
         how = self._how
@@ -413,7 +413,7 @@ class Sync:
 
     def _average(self, module: nn.Module) -> Averaging:
         """Return this site's gradients, as this rank holds them."""
-        pieces = self._pieces(module)
+        pieces = pieces_of(module, self._cut)
         owned = Owned(
             [parameter for parameter, _ in pieces],
             [is_owned for _, is_owned in pieces],

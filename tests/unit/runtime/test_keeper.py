@@ -361,6 +361,37 @@ def test_another_number_of_ranks_reads_what_all_have_alike(run: Run, tmp_path: P
     assert ready.notes == ("was saved by 2 ranks, not 1: own, random anew",)
 
 
+class Heir:
+    """Differs from rank to rank, but for one thing."""
+
+    each_rank = True
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def state_dict(self) -> dict[str, str]:
+        return {"name": self.name}
+
+    def load_state_dict(self, state: object) -> None:
+        raise AssertionError(state)
+
+    def inherit(self, state: dict[str, str]) -> None:
+        self.name = f"heir of {state['name']}"
+
+
+def test_what_holds_for_all_ranks_is_taken_over_by_fewer(run: Run, tmp_path: Path) -> None:
+    keeping = Keeper(run, tmp_path, KeepPolicy(), {"own": Heir("first")})
+    keeping.save(SAVED)
+    keeping.close()
+    manifest = tmp_path / "north" / f"step-{SAVED:08d}" / MANIFEST
+    manifest.write_text(manifest.read_text().replace('"ranks": 1', '"ranks": 2'))
+    heir = Heir("second")
+    loading = Keeper(run, tmp_path, KeepPolicy(), {"own": heir})
+    loading.load()
+    loading.close()
+    assert heir.name == "heir of first"
+
+
 class Careless:
     """Has something in its state that could run code when it is read."""
 

@@ -49,12 +49,18 @@ def test_what_a_library_says_is_taken_as_it_is() -> None:
     found = held(given, 2)
     assert (found.owned, found.spread) == (given.owned, given.spread)
     assert (found.alike, found.has_gradients) == (False, False)
-    assert found.layout() == Held([torch.ones(3)]).layout()
-    assert found.layout() != Held([torch.zeros(4)]).layout()
+
+
+def test_a_layout_tells_sizes_and_not_numbers() -> None:
+    zeros, ones, more = (
+        Held([tensor], is_all=True) for tensor in (torch.zeros(3), torch.ones(3), torch.zeros(4))
+    )
+    assert zeros.layout() == ones.layout() != more.layout()
+    assert Held([torch.zeros(3)], alike=True).layout() == []
 
 
 def test_boxes_tell_more_than_sizes() -> None:
-    one, two = (Held([torch.zeros(3)], boxes=[("weight", place)]) for place in (0, 3))
+    one, two = (Held([torch.zeros(3)], boxes=[("weight", place)], is_all=True) for place in (0, 3))
     assert one.layout() != two.layout()
 
 

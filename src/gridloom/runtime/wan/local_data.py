@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from torch import Tensor
@@ -50,6 +50,29 @@ class PrivacySpent:
     noise_multiplier: float
 
 
+@dataclass(frozen=True)
+class Shown:
+    """What a site has shown of itself, in a form that adds up over policies.
+
+    Renyi divergences of rounds add up, and that of a round is proportional to 1 / z^2, where z is
+    its noise multiplier (Mironov, 2017, propositions 1 and 7): so many rounds are as good as one
+    whose multiplier is ``exposure ** -0.5``.
+
+    Attributes:
+        rounds: In which something was shown, or may have been.
+        exposure: Sum of 1 / z^2 over these rounds; infinite where one was without noise.
+    """
+
+    rounds: int = 0
+    exposure: float = 0.0
+
+
+def shown_in(agreed: Mapping[str, Any]) -> Shown:
+    """Return what the state of an agreement tells of what was shown; all, if it does not count."""
+    told = agreed.get("shown", {"rounds": 0, "exposure": math.inf})
+    return Shown(told["rounds"], told["exposure"])
+
+
 class Shield:
     """Clips and noises what a rank shows of its site's pseudo-gradients, and counts it.
 
@@ -57,7 +80,7 @@ class Shield:
     travels in: each of F fragments of at most ``clip_norm / sqrt(F)``.
 
     Attributes:
-        rounds: In which something was shown, or may have been.
+        rounds: In which something was shown by this policy, or may have been.
     """
 
     def __init__(
@@ -84,6 +107,7 @@ class Shield:
         self._multiplier = policy.noise_multiplier * math.sqrt(fragments)
         self._delta = policy.delta
         self._normal, self._site_sum = normal, site_sum
+        self._earlier = Shown()
         if self._deviation:
             epsilon(self._multiplier, 1, delta=self._delta)  # not only when the training is over
 
@@ -105,10 +129,23 @@ class Shield:
 
     def spent(self) -> PrivacySpent:
         """Return what was told so far."""
-        bound = math.inf if self.rounds else 0.0
-        if self._deviation:
-            bound = epsilon(self._multiplier, self.rounds, delta=self._delta)
-        return PrivacySpent(bound, self._delta, self.rounds, self._multiplier)
+        shown = self.shown()
+        if shown.exposure and math.isfinite(shown.exposure):
+            bound = epsilon(shown.exposure**-0.5, 1, delta=self._delta)
+        else:
+            bound = shown.exposure
+        return PrivacySpent(bound, self._delta, shown.rounds, self._multiplier)
+
+    def shown(self) -> "Shown":
+        """Return what was shown so far, earlier runs included."""
+        exposure = 0.0
+        if self.rounds:
+            exposure = self.rounds / self._multiplier**2 if self._multiplier else math.inf
+        return Shown(self._earlier.rounds + self.rounds, self._earlier.exposure + exposure)
+
+    def follow(self, earlier: "Shown") -> None:
+        """Count what earlier runs of this site have shown, by whatever policy."""
+        self.rounds, self._earlier = 0, earlier
 
     def rejoin(self, before: int, now: int) -> None:
         """Count what a last process of this site may have shown, and this one does not know of.
@@ -188,11 +225,11 @@ class PrivateAgreement(LocalAgreement):
 
     def state_dict(self) -> dict[str, Any]:
         """As ``Agreement``; what was told is not forgotten."""
-        told = {} if self.shield is None else {"rounds": self.shield.rounds}
-        return super().state_dict() | {"shown": told}
+        state = super().state_dict()
+        return state if self.shield is None else state | {"shown": asdict(self.shield.shown())}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """As ``Agreement``."""
         super().load_state_dict(state)
         if self.shield is not None:
-            self.shield.rounds = int(state["shown"]["rounds"])
+            self.shield.follow(shown_in(state))

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import safetensors.torch
 import torch
+from msgspec import structs
 from torch import Tensor, nn
 
 from gridloom.base.errors import InputError
@@ -26,6 +27,7 @@ from gridloom.runtime.wan.local_data import (
     PrivacySpent,
     PrivateAgreement,
     Shield,
+    Shown,
     agreement,
     check_sites,
 )
@@ -81,6 +83,22 @@ def test_epsilon_is_what_opacus_says_of_the_same_numbers(fragments: int, rounds:
     once = Shield(NOISY, 1, normal)
     once.rounds = 30
     assert told.epsilon == pytest.approx(once.spent().epsilon, rel=1e-9)
+
+
+def test_what_earlier_policies_showed_adds_up() -> None:
+    rough, fine = (
+        Shield(NOISY, 4, normal),
+        Shield(structs.replace(NOISY, noise_multiplier=0.8), 9, normal),
+    )
+    rough.rounds, fine.rounds = 40, 27
+    fine.follow(rough.shown())
+    fine.rounds = 27
+    accountant = rdp.RDPAccountant()
+    accountant.history = [(3.0, 1.0, 40), (2.4, 1.0, 27)]
+    assert fine.spent().rounds == 67
+    assert fine.spent().epsilon == pytest.approx(accountant.get_epsilon(delta=1e-5), rel=1e-9)
+    fine.follow(Shown(1, math.inf))
+    assert fine.spent().epsilon == math.inf
 
 
 def test_without_noise_nothing_is_promised() -> None:
@@ -146,7 +164,7 @@ def test_what_was_told_is_in_the_checkpoint() -> None:
     again.load_state_dict(own.state_dict())
     assert again.shield is not None
     assert again.shield.spent() == own.shield.spent()  # type: ignore[union-attr]
-    assert again.shield.rounds == 2
+    assert again.shield.spent().rounds == 2
     silent, _, _ = made(SitePrivacy(masked=True))
     silent.load_state_dict(silent.state_dict())
 
@@ -250,6 +268,24 @@ class Party:
         state = sync.state_dict()
         self.told[name] = sync.privacy(), state, events
         sync.finish()
+
+
+@pytest.mark.parametrize(
+    ("agreed", "rounds", "bound"),
+    [({"shown": {"rounds": 3, "exposure": 0.5}}, 3, 5.0), ({"sums": 1.0}, 0, math.inf)],
+    ids=["counted", "not counted"],
+)
+def test_another_method_does_not_forget_what_was_told(
+    agreed: Mapping[str, Any], rounds: int, bound: float
+) -> None:
+    sync = Party().begin("a")
+    sync.load_state_dict({"steps": 7, "how": "another", "agreement": agreed})
+    spent = sync.privacy()
+    assert spent is not None
+    assert (sync.steps, spent.rounds) == (7, rounds)
+    assert 0 < spent.epsilon <= bound
+    assert math.isinf(spent.epsilon) == math.isinf(bound)
+    sync.leave(0.0)
 
 
 def test_three_sites_train_masked_and_noised_over_real_connections() -> None:

@@ -24,6 +24,8 @@ from types import FrameType, TracebackType
 from typing import Any
 
 ROOT = Path(__file__).parents[1]
+PATH = os.pathsep.join((str(ROOT), str(ROOT / "src")))
+"""Where ranks find what they run: this tree, whatever is installed."""
 SCRIPTS = ROOT / "tests" / "beds" / "wan"
 INTERFACE = "wan0"
 """What a site's one interface is called, inside the site."""

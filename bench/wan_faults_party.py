@@ -12,13 +12,12 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from bench.wan_bed import ROOT, Bed
+from bench.wan_bed import PATH, Bed
 
 from gridloom.wire.launch import Rank
 
 _POLL_S = 0.05
 _COMMAND = (sys.executable, "-m", "bench.wan_faults_site")
-_PATH = os.pathsep.join((str(ROOT), str(ROOT / "src")))
 
 
 @dataclass(frozen=True)
@@ -118,7 +117,7 @@ class Party:
             name,
             [*_COMMAND, *self._options, f"--first-step={first}"],
             core=number % (os.cpu_count() or 1),
-            environment={**self._contract(number), "OMP_NUM_THREADS": "1", "PYTHONPATH": _PATH},
+            environment={**self._contract(number), "OMP_NUM_THREADS": "1", "PYTHONPATH": PATH},
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,

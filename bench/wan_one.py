@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from bench.wan_bed import ROOT, Bed
+from bench.wan_bed import PATH, ROOT, Bed
 
 PEERS: dict[str, tuple[str, ...]] = {
     "alone": ("alone",),
@@ -98,7 +98,7 @@ def run_peer(
     processes = bed.start_ranks(
         [str(python), "-m", f"bench.wan_peers.{module}", *fixed, *options],
         cores=cores,
-        environment={"PYTHONPATH": str(ROOT)},
+        environment={"PYTHONPATH": PATH},
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,

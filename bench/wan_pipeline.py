@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from bench.wan_bed import ROOT, Bed
+from bench.wan_bed import PATH, ROOT, Bed
 from bench.wan_one import run_peer
 from bench.wan_peers import common
 
@@ -132,7 +132,7 @@ def one_process(options: argparse.Namespace) -> list[dict[str, Any]]:
     done = subprocess.run(
         ["taskset", "--cpu-list", "0", sys.executable, "-m", "bench.wan_peers.gridloom_stages",
          *_words(options)],
-        cwd=ROOT, env={**os.environ, **world, "PYTHONPATH": str(ROOT)}, capture_output=True,
+        cwd=ROOT, env={**os.environ, **world, "PYTHONPATH": PATH}, capture_output=True,
         text=True, check=False, timeout=options.limit,
     )  # fmt: skip
     if done.returncode:

@@ -7,7 +7,9 @@ equal tokens, by ``bench/wan_loss.py``.
 from gridloom.planner.sync_loss import LossRow
 
 
-def _outer(every: int, fragments: int, bits: int, loss: float) -> LossRow:
+def _outer(
+    every: int, fragments: int, bits: int, loss: float, seeds: int = 1, spread: float = 0.0
+) -> LossRow:
     return LossRow(
         kind="outer",
         every=every,
@@ -17,14 +19,16 @@ def _outer(every: int, fragments: int, bits: int, loss: float) -> LossRow:
         parameters=1_330_000,
         tokens=3_000_000,
         loss=loss,
-        seeds=1,
-        source="gridloom's own measurement, one seed",
+        seeds=seeds,
+        spread=spread,
+        source=f"gridloom's own measurement, {seeds} seed{'s' * (seeds > 1)}",
         command=f"python -m bench.wan_loss --every {every} --fragments {fragments} --bits {bits}",
     )
 
 
 LOSS_ROWS: tuple[LossRow, ...] = (
-    _outer(8, 4, 4, 0.0010),
+    _outer(8, 4, 4, 0.0034, seeds=2, spread=0.0035),
     _outer(48, 8, 4, 0.0354),
+    _outer(8, 4, 1, 0.0048, seeds=2, spread=0.0023),
     _outer(14, 7, 1, 0.0068),
 )

@@ -96,8 +96,8 @@ CASES = {
         ("auto", "adaptive", *_OUTER, "every-step-4"),
     ),
     # where gathering eight steps makes up for the link, and exchanging every step does not
-    "40ms-900mbit": Case(
-        ("a", "b"), (Link("*", 0.02, 900),), ("every-step", "accumulate-8", "auto")
+    "40ms-2gbit": Case(
+        ("a", "b"), (Link("*", 0.02, 2000),), ("every-step", "accumulate-8", "auto")
     ),
 }
 

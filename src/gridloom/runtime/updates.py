@@ -28,13 +28,7 @@ from gridloom.runtime.wan.deep_encoder import check_optimizer
 from gridloom.runtime.wan.events import LinkFacts
 from gridloom.runtime.wan.fragments import Fragments
 from gridloom.runtime.wan.gradient_sync import GradientSync, Riders
-from gridloom.runtime.wan.local_data import (
-    PrivacySpent,
-    PrivateAgreement,
-    agreement,
-    check_sites,
-    shown_in,
-)
+from gridloom.runtime.wan.local_data import PrivacySpent, PrivateAgreement, agreement, check_sites
 from gridloom.runtime.wan.methods import check, codec, last_passes
 from gridloom.runtime.wan.outer import Fragment, OuterRule
 from gridloom.runtime.wan.outer_sync import OuterRound, OuterSync
@@ -342,8 +336,8 @@ class Sync:
             state: Of one of the site's ranks; tensors may be missing in it.
         """
         self.steps = state["steps"]
-        if "agreement" in state and isinstance(self._own, PrivateAgreement) and self._own.shield:
-            self._own.shield.follow(shown_in(state["agreement"]))
+        if "agreement" in state and isinstance(self._own, PrivateAgreement):
+            self._own.remember(state["agreement"])
 
     def _forget_sites(self) -> None:
         """Keep what may be asked for of the sites that were left."""

@@ -138,7 +138,7 @@ def test_on_a_slow_link_outer_steps_are_chosen_within_the_bound() -> None:
     choice = choose(SMALL)
     best = choice.best
     assert choice.beyond is None
-    assert (best.how.kind, best.how.codec) == ("outer", "blocks")
+    assert (best.how.kind, best.how.codec, best.how.bits) == ("outer", "blocks", 1)
     assert best.loss.share <= LOSS_BOUND
     assert best.tokens_ratio > 0.9 > 5 * forecast(SiteSync(), SMALL).tokens_ratio
     assert best in choice.rivals

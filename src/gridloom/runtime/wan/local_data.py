@@ -67,12 +67,6 @@ class Shown:
     exposure: float = 0.0
 
 
-def shown_in(agreed: Mapping[str, Any]) -> Shown:
-    """Return what the state of an agreement tells of what was shown; all, if it does not count."""
-    told = agreed.get("shown", {"rounds": 0, "exposure": math.inf})
-    return Shown(told["rounds"], told["exposure"])
-
-
 class Shield:
     """Clips and noises what a rank shows of its site's pseudo-gradients, and counts it.
 
@@ -136,14 +130,14 @@ class Shield:
             bound = shown.exposure
         return PrivacySpent(bound, self._delta, shown.rounds, self._multiplier)
 
-    def shown(self) -> "Shown":
+    def shown(self) -> Shown:
         """Return what was shown so far, earlier runs included."""
         exposure = 0.0
         if self.rounds:
             exposure = self.rounds / self._multiplier**2 if self._multiplier else math.inf
         return Shown(self._earlier.rounds + self.rounds, self._earlier.exposure + exposure)
 
-    def follow(self, earlier: "Shown") -> None:
+    def follow(self, earlier: Shown) -> None:
         """Count what earlier runs of this site have shown, by whatever policy."""
         self.rounds, self._earlier = 0, earlier
 
@@ -231,5 +225,15 @@ class PrivateAgreement(LocalAgreement):
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """As ``Agreement``."""
         super().load_state_dict(state)
+        self.remember(state)
+
+    def remember(self, state: Mapping[str, Any]) -> None:
+        """Count what earlier runs have shown, by the state of their agreement, whatever it was."""
         if self.shield is not None:
-            self.shield.follow(shown_in(state))
+            self.shield.follow(_shown_in(state))
+
+
+def _shown_in(agreed: Mapping[str, Any]) -> Shown:
+    """Return what the state of an agreement tells of what was shown; all, if it does not count."""
+    told = agreed.get("shown", {"rounds": 0, "exposure": math.inf})
+    return Shown(told["rounds"], told["exposure"])

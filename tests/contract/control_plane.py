@@ -14,7 +14,7 @@ def main() -> None:
     clock = SystemClock()
     order = decode(Path(sys.argv[2]).read_bytes(), TaskOrder)
     driver = LocalDriver(Path(sys.argv[1]), sys.executable, clock, sweep)
-    assert driver.submit(order) is None
+    assert not driver.submit([order])
     while True:
         driver.renew(order.task, clock.now_s() + order.lease_s)
         clock.sleep(0.5)

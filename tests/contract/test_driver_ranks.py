@@ -33,7 +33,7 @@ OF_TORCHRUN_ONLY = {
 def environments(harness: DriverHarness, ranks: int) -> list[dict[str, str]]:
     order = harness.order(python(DUMP), ranks=ranks, env={"MY": "own"})
     driver = harness.driver()
-    assert driver.submit(order) is None
+    assert not driver.submit([order])
     assert Control(driver, order).end().code is Why.COMPLETED
     marks = Path(order.env["MARKS"])
     found = [json.loads((marks / f"env-{rank}.json").read_text()) for rank in range(ranks)]
@@ -83,7 +83,7 @@ def test_a_rank_does_not_inherit_what_the_control_plane_ignores(harness: DriverH
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
     driver = harness.driver()
     try:
-        assert driver.submit(order) is None
+        assert not driver.submit([order])
     finally:
         signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})
         for number, handler in kept.items():
@@ -112,7 +112,7 @@ os.replace(report + ".new", report)
 """
     order = harness.order(python(body))
     driver = harness.driver()
-    assert driver.submit(order) is None
+    assert not driver.submit([order])
     control = Control(driver, order)
     clock, until_s = SystemClock(), SystemClock().monotonic_s() + 30
     while not any(isinstance(f, StepReported) and f.step == 50_000 for f in control.facts):
@@ -132,5 +132,5 @@ def test_a_report_file_that_is_none_does_no_harm(harness: DriverHarness, spoil: 
     body = f"report = os.environ['GRIDLOOM_REPORT_FILE']; {spoil}; time.sleep(0.2); sys.exit(4)"
     order = harness.order(python(body))
     driver = harness.driver()
-    assert driver.submit(order) is None
+    assert not driver.submit([order])
     assert Control(driver, order).end().exit_code == 4

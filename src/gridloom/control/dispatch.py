@@ -1,6 +1,7 @@
 """Carries intentions out, once each: actions of the outbox to the drivers of their sites."""
 
 from collections.abc import Callable, Mapping, Sequence
+from itertools import groupby
 from pathlib import Path
 
 from gridloom.base.codec import decode, encode
@@ -150,10 +151,10 @@ class Dispatch:
             lapse_grace_s=self._terms.kill_margin_s * _LAPSE_GRACE_SHARE,
         )
         facts: list[AnyEvent] = []
-        for order in orders:
-            reason_not = self._driver(state, order.task).submit(order)
-            if reason_not is not None:
-                facts.append(_refused(order.task, reason_not))
+        for _, group in groupby(orders, key=lambda order: order.task.site):
+            together = tuple(group)  # nodes of one site are neighbours
+            refusals = self._driver(state, together[0].task).submit(together)
+            facts.extend(_refused(ref, reason) for ref, reason in refusals.items())
         return facts
 
     def _master_port(self, state: State, start: Start) -> int:

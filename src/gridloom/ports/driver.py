@@ -1,6 +1,6 @@
 """The port that a site is reached through."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 from gridloom.model.event import AnyEvent
@@ -15,10 +15,13 @@ class Driver(Protocol):
     the control plane repeats what it is not sure of. No verb waits for training processes.
     """
 
-    def submit(self, order: TaskOrder) -> Reason | None:
-        """Start the task, or return why the site will not.
+    def submit(self, orders: Sequence[TaskOrder]) -> Mapping[TaskRef, Reason]:
+        """Start the tasks of one site that start together; return those that it will not start.
 
         Idempotent by ``order.task``: a task that was started before is not started again.
+
+        Args:
+            orders: All tasks that an attempt, or a life of it, has at the site, in rank order.
         """
         ...
 

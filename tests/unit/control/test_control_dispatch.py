@@ -1,6 +1,6 @@
 """Actions of the outbox to calls of drivers."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import msgspec
@@ -31,9 +31,11 @@ class NotingDriver:
         self.fail: set[str] = set()
         self.next_port = 4000
 
-    def submit(self, order: TaskOrder) -> Reason | None:
-        self.orders.append(order)
-        return self.refuse.get(order.task.domain)
+    def submit(self, orders: Sequence[TaskOrder]) -> Mapping[TaskRef, Reason]:
+        self.calls.append(("submit", *(order.task.domain for order in orders)))
+        self.orders.extend(orders)
+        tasks = [order.task for order in orders]
+        return {task: self.refuse[task.domain] for task in tasks if task.domain in self.refuse}
 
     def renew(self, task: TaskRef, until_s: float) -> None:
         self._maybe_fail(task)
@@ -56,6 +58,10 @@ class NotingDriver:
             raise SiteError("every port is in use")
         self.next_port += 1
         return self.next_port
+
+    def asked(self) -> list[tuple[object, ...]]:
+        """Return the calls that asked for a port."""
+        return [call for call in self.calls if call[0] == "free_port"]
 
     def _maybe_fail(self, task: TaskRef) -> None:
         if task.domain in self.fail:
@@ -105,6 +111,8 @@ def test_every_action_is_carried_out_in_order_and_once(tmp_path: Path) -> None:
         "south/s1",
     ]
     assert desk.driver.calls[1:] == [
+        ("submit", "north/n1", "north/n2"),
+        ("submit", "south/s1"),
         ("renew", "south/s1", 1012.0),
         ("stop", "south/s1", 3.0, "rank 0 exited <1>"),
     ]
@@ -149,8 +157,7 @@ def test_the_port_is_asked_of_rank_0s_site_and_remembered_over_redelivery(tmp_pa
     desk.dispatch.run(desk.state)
     desk.put(start())  # as after a crash before it was noted as done
     desk.dispatch.run(desk.state)
-    asked = [call for call in desk.driver.calls if call[0] == "free_port"]
-    assert asked == [("free_port", "10.0.0.1", (4000, 4009), frozenset(), 4)]
+    assert desk.driver.asked() == [("free_port", "10.0.0.1", (4000, 4009), frozenset(), 4)]
     assert {one.rank.master_port for order in desk.driver.orders for one in order.ranks} == {4001}
 
 
@@ -169,7 +176,7 @@ def test_ports_of_live_attempts_are_not_given_again(tmp_path: Path) -> None:
     desk.put(msgspec.structs.replace(start(), job_id="job-2"))
     desk.dispatch.run(desk.state)
     taken = frozenset({4001, 4002, 4003, 4004})
-    assert desk.driver.calls[-1] == ("free_port", "10.0.0.1", (4000, 4009), taken, 4)
+    assert desk.driver.asked()[-1] == ("free_port", "10.0.0.1", (4000, 4009), taken, 4)
 
 
 def test_no_free_port_refuses_every_task_with_a_remedy(tmp_path: Path) -> None:
@@ -277,7 +284,12 @@ def test_a_site_that_starts_again_listens_where_it_did(tmp_path: Path) -> None:
     (order,) = desk.driver.orders
     assert (order.task.domain, order.task.life) == ("south/s1", 2)
     assert {one.rank.master_port for one in order.ranks} == {4001}
-    assert [call[0] for call in desk.driver.calls] == ["free_port", "stop"]
+    assert [call[:2] for call in desk.driver.calls[1:]] == [
+        ("submit", "north/n1"),
+        ("submit", "south/s1"),
+        ("submit", "south/s1"),
+        ("stop", "south/s1"),
+    ], "no other port was asked for"
     (refused,) = desk.facts()
     assert isinstance(refused, TaskRefused)
     assert refused.life == 2

@@ -66,7 +66,7 @@ def test_a_supervisor_that_never_starts_is_lost_after_a_while_and_for_good(
 ) -> None:
     clock, sweeper = FakeClock(), Sweeper()
     driver = LocalDriver(tmp_path, python, clock, sweeper)
-    assert driver.submit(ORDER) is None
+    assert not driver.submit([ORDER])
     clock.advance(14.0)
     assert driver.observe([TASK]) == []
     clock.advance(1.0)
@@ -85,7 +85,7 @@ def test_a_supervisor_that_never_starts_is_lost_after_a_while_and_for_good(
 def test_a_supervisor_that_is_about_to_start_is_not_lost(tmp_path: Path) -> None:
     clock, sweeper = FakeClock(), Sweeper()
     driver = LocalDriver(tmp_path, "/bin/true", clock, sweeper)
-    assert driver.submit(ORDER) is None
+    assert not driver.submit([ORDER])
     with (directory(tmp_path) / LOCK_FILE).open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)  # it has its lock, and has not made its mark yet
         clock.advance(100.0)
@@ -175,7 +175,7 @@ def test_a_relative_directory_of_runs_means_ours_and_not_the_supervisors(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     driver = LocalDriver(Path("runs"), sys.executable, FakeClock(), Sweeper())
-    assert driver.submit(ORDER) is None
+    assert not driver.submit([ORDER])
     eventually(lambda: driver.observe([TASK]))
     assert (directory(tmp_path / "runs") / REPORTS_FILE).exists()
 
@@ -193,19 +193,18 @@ def test_a_machine_that_is_exhausted_for_now_refuses_in_a_way_that_may_be_tried_
                 taken.append(os.open("/dev/null", os.O_RDONLY))
         for _ in range(2):  # enough for a file and its directory, too few for a process
             os.close(taken.pop())
-        reason = driver.submit(ORDER)
+        refused = driver.submit([ORDER])
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, limits)
         for descriptor in taken:
             os.close(descriptor)
-    assert reason is not None
-    assert reason.code is Why.REFUSED
-    assert driver.submit(ORDER) is None
+    assert refused[ORDER.task].code is Why.REFUSED
+    assert not driver.submit([ORDER])
 
 
 def test_a_disk_that_is_no_place_for_a_task_refuses_for_good(tmp_path: Path) -> None:
-    reason = LocalDriver(tmp_path, "/no/python", FakeClock(), Sweeper()).submit(ORDER)
-    assert reason is not None
+    driver = LocalDriver(tmp_path, "/no/python", FakeClock(), Sweeper())
+    reason = driver.submit([ORDER])[ORDER.task]
     assert (reason.code, reason.sentence) == (
         Why.IO,
         "the task cannot be started: No such file or directory: /no/python",
@@ -228,6 +227,6 @@ def test_the_supervisor_needs_no_pythonpath(
 ) -> None:
     monkeypatch.delenv("PYTHONPATH", raising=False)
     driver = LocalDriver(tmp_path, sys.executable, FakeClock(), Sweeper())
-    assert driver.submit(ORDER) is None
+    assert not driver.submit([ORDER])
     eventually(lambda: driver.observe([TASK]))
     assert (directory(tmp_path) / "supervisor.log").read_text() == ""

@@ -2,7 +2,7 @@
 
 import contextlib
 import zlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from gridloom.base.clock import Clock
@@ -49,20 +49,10 @@ class LocalDriver:
         self._swept: dict[TaskRef, int] = {}
         self._ends: dict[TaskRef, AnyEvent] = {}
 
-    def submit(self, order: TaskOrder) -> Reason | None:
-        """Start the task's supervisor unless it was started before."""
-        directory = self._directory(order.task)
-        try:
-            if self._client.started(directory) or self._client.alive(directory):
-                return None
-            for rank in order.ranks:
-                Path(rank.log_file).parent.mkdir(parents=True, exist_ok=True)
-            self._client.write(directory, files(order))
-            self._client.start(supervisor_argv(self._python, directory), directory)
-        except OSError as error:
-            return _refusal(error, directory)
-        self._first_look_s[order.task] = self._clock.monotonic_s()
-        return None
+    def submit(self, orders: Sequence[TaskOrder]) -> Mapping[TaskRef, Reason]:
+        """Start a supervisor for each task unless it was started before."""
+        refusals = ((order.task, self._submit(order)) for order in orders)
+        return {task: reason for task, reason in refusals if reason is not None}
 
     def renew(self, task: TaskRef, until_s: float) -> None:
         """Write the lease anew."""
@@ -107,6 +97,20 @@ class LocalDriver:
                 ) from error
         which = "every port" if count == 1 else f"every row of {count} ports"
         raise SiteError(f"{which} of {first}-{last} at {address} is in use")
+
+    def _submit(self, order: TaskOrder) -> Reason | None:
+        directory = self._directory(order.task)
+        try:
+            if self._client.started(directory) or self._client.alive(directory):
+                return None
+            for rank in order.ranks:
+                Path(rank.log_file).parent.mkdir(parents=True, exist_ok=True)
+            self._client.write(directory, files(order))
+            self._client.start(supervisor_argv(self._python, directory), directory)
+        except OSError as error:
+            return _refusal(error, directory)
+        self._first_look_s[order.task] = self._clock.monotonic_s()
+        return None
 
     def _observe(self, task: TaskRef) -> list[AnyEvent]:
         directory = self._directory(task)

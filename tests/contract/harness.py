@@ -17,7 +17,7 @@ import psutil
 
 from gridloom.agent.processes import sweep
 from gridloom.base.system import SystemClock
-from gridloom.model.event import AnyEvent, TaskEnded, TaskRunning
+from gridloom.model.event import AnyEvent, TaskArrived, TaskEnded, TaskRunning
 from gridloom.model.inventory import CPU
 from gridloom.model.life import Outcome
 from gridloom.ports.driver import Driver
@@ -81,6 +81,7 @@ class DriverHarness(ABC):
         grace_s: float = LONG_S,
         workdir: str = "/",
         env: Mapping[str, str] | None = None,
+        meets: tuple[int, int] | None = None,
     ) -> TaskOrder:
         """Return an order for a task that no other test has."""
         job_id = f"contract-{os.getpid()}-{next(_COUNT)}"
@@ -101,6 +102,7 @@ class DriverHarness(ABC):
             lease_until_s=CLOCK.now_s() + max(lease_s, PATIENCE_S),
             lapse_grace_s=lapse_grace_s,
             grace_s=grace_s,
+            meets=meets,
         )
 
     def marks(self, order: TaskOrder, *names: str) -> list[psutil.Process]:
@@ -176,7 +178,7 @@ class Control:
     def beat(self) -> list[AnyEvent]:
         news = self.driver.observe([self.order.task])
         self.facts.extend(news)
-        if self._renews and any(isinstance(fact, TaskRunning) for fact in news):
+        if self._renews and any(isinstance(fact, TaskRunning | TaskArrived) for fact in news):
             self.driver.renew(self.order.task, CLOCK.now_s() + self.order.lease_s)
         return news
 

@@ -3,18 +3,19 @@
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
-from tests.contract.harness import Control, DriverHarness
+from tests.contract.harness import CLOCK, Control, DriverHarness
 from tests.contract.programs import python
 
 from gridloom.base.system import SystemClock
-from gridloom.model.event import CheckpointSaved, StepReported
+from gridloom.model.event import CheckpointSaved, StepReported, TaskArrived
 from gridloom.model.reason import Why
-from gridloom.wire.agent import TASK_VARIABLE
+from gridloom.wire.agent import TASK_VARIABLE, Rendezvous
 from gridloom.wire.launch import Rank
 
 IGNORED = (signal.SIGHUP, signal.SIGUSR1, signal.SIGCHLD)
@@ -134,3 +135,45 @@ def test_a_report_file_that_is_none_does_no_harm(harness: DriverHarness, spoil: 
     driver = harness.driver()
     assert not driver.submit([order])
     assert Control(driver, order).end().exit_code == 4
+
+
+def test_ranks_that_are_to_meet_wait_until_they_are_told_where(harness: DriverHarness) -> None:
+    tells = (
+        'names = ("MASTER_ADDR", "MASTER_PORT", "GRIDLOOM_NODE_ADDRESSES");'
+        "print(*(os.environ[name] for name in names))"
+    )
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        order = harness.order(python(tells), meets=(port, port + 3))
+        driver = harness.driver()
+        assert not driver.submit([order])
+        control = Control(driver, order)
+        arrival = control.sees(TaskArrived).arrival
+        assert arrival.node
+        assert arrival.address == "127.0.0.1"
+        free = {port for first, last in arrival.free_ports for port in range(first, last + 1)}
+        assert free <= {port + 1, port + 2, port + 3}
+    for _ in range(3):
+        control.beat()
+        CLOCK.sleep(0.2)
+    assert not Path(order.ranks[0].log_file).exists(), "no rank has started"
+    told = Rendezvous(addresses=("127.0.0.1",), port=port + 2)
+    for _ in range(2):  # after a crash it is told again
+        harness.driver().meet(order.task, told)
+    assert control.end().code is Why.COMPLETED
+    assert Path(order.ranks[0].log_file).read_text() == f"127.0.0.1 {port + 2} 127.0.0.1\n"
+
+
+def test_what_waits_for_others_can_be_cancelled(harness: DriverHarness) -> None:
+    order = harness.order(python("print('never')"), meets=(29400, 29403))
+    driver = harness.driver()
+    assert not driver.submit([order])
+    control = Control(driver, order)
+    control.sees(TaskArrived)
+    driver.stop(order.task, 0.0, "cancelled")
+    outcome = control.end()
+    assert (outcome.code, outcome.sentence) == (
+        Why.STOP_REQUESTED,
+        "cancelled: no rank was started yet",
+    )
+    assert not Path(order.ranks[0].log_file).exists()

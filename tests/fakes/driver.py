@@ -1,6 +1,6 @@
 """A driver over a world in which tasks live by themselves: start, train, save, stop, lapse, die."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypedDict
 
@@ -12,13 +12,17 @@ from gridloom.model.event import (
     AnyEvent,
     CheckpointSaved,
     StepReported,
+    TaskArrived,
     TaskEnded,
     TaskReady,
     TaskRunning,
+    TaskWaiting,
 )
-from gridloom.model.life import Outcome
+from gridloom.model.life import Arrival, Outcome
 from gridloom.model.reason import Reason, Why
-from gridloom.wire.agent import TaskOrder, TaskRef
+from gridloom.wire.agent import Rendezvous, TaskOrder, TaskRef
+
+_HERE = Arrival(node="somewhere", address="10.0.0.9", free_ports=((29400, 29999),))
 
 
 @dataclass(frozen=True)
@@ -33,6 +37,8 @@ class Program:
         save_s: From the request to stop to the end, unless the task hangs.
         killed_at: Step at which attempt 1 loses a rank; 0 for never.
         independent: Sites go on without one another; who comes back has the step of the furthest.
+        queue_s: Seconds that a task waits in its site's own queue, where sites choose the nodes;
+            nothing: they do not.
     """
 
     steps: int = 12
@@ -42,6 +48,7 @@ class Program:
     save_s: float = 0.3
     killed_at: int = 0
     independent: bool = False
+    queue_s: float | None = None
 
 
 @dataclass(frozen=True)
@@ -75,6 +82,8 @@ class _Task:
     why: Why = Why.STOP_REQUESTED
     beat_s: float = 0.0
     lost: bool = False
+    comes_s: float | None = None
+    told: Rendezvous | None = None
 
 
 class World:
@@ -105,7 +114,9 @@ class World:
             left_s -= step_s
             self._strike()
             for ref, task in self.tasks.items():
-                if task.live:
+                if task.comes_s is not None:
+                    self._wait(ref, task, task.comes_s)
+                elif task.live:
                     self._live_on(ref, task)
             self.check()
 
@@ -135,7 +146,9 @@ class World:
         done = max([self.saved.get(ref.job_id, 0), *self._peers_steps(ref)])
         task = _Task(order, order.lease_until_s, now_s, now_s, first=done, step=done)
         self.tasks[ref] = task
-        if self.clock.now_s() >= order.lease_until_s:
+        if order.meets is not None:
+            task.live, task.comes_s = False, now_s + (self.program.queue_s or 0.0)
+        elif self.clock.now_s() >= order.lease_until_s:
             self._end(ref, task, Why.LEASE_LAPSED)
         self.check()
 
@@ -147,6 +160,29 @@ class World:
         wait_s = grace_s if hangs else min(grace_s, self.program.save_s)
         end_s = self.clock.monotonic_s() + wait_s
         task.end_s = end_s if task.end_s is None else min(end_s, task.end_s)
+
+    def cancel(self, ref: TaskRef) -> None:
+        """Take a task out of its site's queue."""
+        self.tasks[ref].comes_s = None
+        self._end(ref, self.tasks[ref], Why.STOP_REQUESTED)
+
+    def meet(self, task: _Task, told: Rendezvous) -> None:
+        """Tell a task where the others are; what it was told before it knows already."""
+        assert task.told in (None, told), "the same attempt meets at two places"
+        if task.told is None:
+            task.told, task.began_s, task.beat_s = told, self.clock.monotonic_s(), 0.0
+
+    def _wait(self, ref: TaskRef, task: _Task, comes_s: float) -> None:
+        now_s = self.clock.monotonic_s()
+        if now_s >= comes_s:
+            task.comes_s, task.renewed_s, task.beat_s = None, now_s, 0.0
+            if self.clock.now_s() >= task.lease_until_s:
+                self._end(ref, task, Why.LEASE_LAPSED)
+            else:
+                task.live = True
+        elif now_s >= task.beat_s:
+            task.beat_s = now_s + 1.0
+            task.reports.append(TaskWaiting(**_who(ref), sentence="Priority"))
 
     def _strike(self) -> None:
         now_s = self.clock.monotonic_s() - self._born_s
@@ -178,6 +214,11 @@ class World:
             task.why = Why.LEASE_LAPSED
         if task.end_s is not None and now_s >= task.end_s:
             self._end(ref, task, task.why)
+            return
+        if task.order.meets is not None and task.told is None:
+            if now_s >= task.beat_s:
+                task.beat_s = now_s + 1.0
+                task.reports.append(TaskArrived(**_who(ref), arrival=_HERE))
             return
         if now_s >= task.began_s + self.program.start_s and now_s >= task.beat_s:
             if not task.beat_s and self.program.independent:
@@ -222,7 +263,8 @@ class World:
         ]
         wanted = self.tasks[ref].order.ranks[0].rank.node_count
         return len(peers) == wanted and all(
-            task.live or task.step >= self.program.steps for task in peers
+            (task.live and (task.told or not task.order.meets)) or task.step >= self.program.steps
+            for task in peers
         )
 
     def _end(self, ref: TaskRef, task: _Task, why: Why) -> None:
@@ -238,8 +280,13 @@ class FakeDriver:
         self._world = world
         self._wire = wire or Tripwire()
         self._read: dict[TaskRef, int] = {}
+        self.chooses_nodes = world.program.queue_s is not None
 
-    def submit(self, order: TaskOrder) -> Reason | None:
+    def submit(self, orders: Sequence[TaskOrder]) -> Mapping[TaskRef, Reason]:
+        refusals = {order.task: self._submit(order) for order in orders}
+        return {task: reason for task, reason in refusals.items() if reason is not None}
+
+    def _submit(self, order: TaskOrder) -> Reason | None:
         self._wire.step()
         world, domain = self._world, order.task.domain
         if order.task in world.tasks:
@@ -248,6 +295,14 @@ class FakeDriver:
             return Reason(code=Why.REFUSED, sentence=f"{domain} starts nothing now")
         world.start(order)
         return None
+
+    def meet(self, task: TaskRef, rendezvous: Rendezvous) -> None:
+        self._wire.step()
+        if self._world.struck("cut", task.domain):
+            raise SiteError(f"{task.domain} does not answer")
+        held = self._world.tasks[task]
+        if held.live:
+            self._world.meet(held, rendezvous)
 
     def renew(self, task: TaskRef, until_s: float) -> None:
         self._wire.step()
@@ -259,7 +314,11 @@ class FakeDriver:
     def stop(self, task: TaskRef, grace_s: float, sentence: str) -> None:
         self._wire.step()
         held = self._world.tasks.get(task)
-        if held and held.live and not self._world.struck("cut", task.domain):
+        if held is None or self._world.struck("cut", task.domain):
+            return
+        if held.comes_s is not None:
+            self._world.cancel(task)
+        elif held.live:
             self._world.ask_to_end(held, Why.STOP_REQUESTED, grace_s)
 
     def observe(self, tasks: Sequence[TaskRef]) -> list[AnyEvent]:

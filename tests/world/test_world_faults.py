@@ -91,6 +91,58 @@ def test_a_job_outlives_one_fault(quick_dir: Path, fault: Fault, cause: Why) -> 
     assert codes(stage)[-1] is Why.COMPLETED
 
 
+@pytest.mark.parametrize("queue_s", [0.0, 1.0, 60.0])
+def test_a_job_waits_in_its_sites_queues_and_meets_there(quick_dir: Path, queue_s: float) -> None:
+    stage = stage_of([], quick_dir, program=Program(queue_s=queue_s))
+    stage.submit("j-1")
+    stage.run(120)
+    stage.check_end()
+    assert codes(stage) == [Why.COMPLETED]
+    assert len({task.told for task in stage.world.tasks.values()}) == 1
+
+
+@pytest.mark.parametrize(
+    ("fault", "cause"),
+    [
+        (Fault("kill", 8.0), Why.KILLED),
+        (Fault("lose", 8.0), Why.SUPERVISOR_LOST),
+        (Fault("cut", 2.0, for_s=30.0), Why.LEASE_LAPSED),
+        (Fault("cut", 4.9, for_s=1.5), Why.COMPLETED),
+        (Fault("refuse", 0.0, for_s=1.0), Why.REFUSED),
+    ],
+    ids=["killed", "lost", "cut off in the queue", "cut off when it comes up", "refused"],
+)
+def test_a_job_at_sites_with_queues_outlives_one_fault(
+    quick_dir: Path, fault: Fault, cause: Why
+) -> None:
+    stage = stage_of([fault], quick_dir, program=Program(queue_s=5.0))
+    stage.submit("j-1", spec=job_spec(max_restarts=99))
+    stage.run(160)
+    stage.check_end()
+    assert stage.job().state is JobState.SUCCEEDED
+    assert (codes(stage)[0], codes(stage)[-1]) == (cause, Why.COMPLETED)
+
+
+def test_what_waits_in_a_sites_queue_is_taken_out_of_it(quick_dir: Path) -> None:
+    stage = stage_of([], quick_dir, program=Program(queue_s=60.0))
+    stage.submit("j-1")
+    stage.run(30, [(runs_attempt(1, 0), CancelRequested(job_id="j-1"))])
+    stage.check_end()
+    assert stage.job().state is JobState.CANCELLED
+    assert codes(stage) == [Why.STOP_REQUESTED]
+
+
+@pytest.mark.parametrize("call", range(1, 16))
+def test_a_control_plane_that_dies_at_any_call_costs_a_queued_job_nothing(
+    quick_dir: Path, call: int
+) -> None:
+    stage = stage_of([], quick_dir, program=Program(queue_s=2.0), wire=Tripwire(call))
+    stage.submit("j-1")
+    stage.run(60)
+    stage.check_end()
+    assert codes(stage) == [Why.COMPLETED]
+
+
 def test_a_short_silence_costs_nothing(quick_dir: Path) -> None:
     stage = stage_of([Fault("cut", 2.0, for_s=1.5)], quick_dir)
     stage.submit("j-1")
@@ -288,6 +340,7 @@ WISHES = st.lists(
     wishes=WISHES,
     at_step=st.integers(0, 8),
     independent=st.booleans(),
+    queue_s=st.sampled_from([None, 0.0, 3.0, 12.0]),
 )
 def test_whatever_happens_the_laws_hold_and_every_job_ends(
     faults: list[Fault],
@@ -296,11 +349,12 @@ def test_whatever_happens_the_laws_hold_and_every_job_ends(
     at_step: int,
     *,
     independent: bool,
+    queue_s: float | None,
 ) -> None:
     wires = sorted(set(crashes))
     wire = Tripwire(wires.pop(0) if wires else 0)
     with tempfile.TemporaryDirectory(dir=SHM if SHM.is_dir() else None) as made:
-        program = Program(independent=independent)
+        program = Program(independent=independent, queue_s=queue_s)
         stage = stage_of(faults, Path(made), program=program, wire=wire)
         stage.submit("j-1", "j-2", spec=job_spec(max_restarts=2))
         uttered: list[Wish] = [(runs_attempt(1, at_step), wish) for wish in wishes[:1]]

@@ -13,7 +13,9 @@ from gridloom.agent.supervise import Supervisor
 from gridloom.base.clock import Clock
 from gridloom.base.codec import decode
 from gridloom.base.files import sync_directory
+from gridloom.base.sockets import can_listen, rows
 from gridloom.base.system import SystemClock
+from gridloom.model.life import Arrival
 from gridloom.wire.agent import LOCK_FILE, ORDER_FILE, REPORTS_FILE, TaskOrder
 
 _LOCK_TRIES = 250
@@ -36,12 +38,24 @@ def main() -> int:
     fresh_signals()
 
     def supervise(processes: TaskProcesses) -> None:
-        supervisor = Supervisor(order, directory, os.environ, clock, processes)
+        arrival = _arrival(order)
+        supervisor = Supervisor(order, directory, os.environ, clock, processes, arrival)
         signal.signal(signal.SIGTERM, lambda *_: supervisor.ask_to_stop())
         supervisor.run()
 
     guard(order.task.token, order.lease_s + order.lapse_grace_s, supervise)
     return 0
+
+
+def _arrival(order: TaskOrder) -> Arrival | None:
+    """Return where this is, if the ranks are to wait until the tasks know of each other."""
+    if order.meets is None:
+        return None
+    rank = order.ranks[0].rank
+    address = rank.node_addresses[rank.node_rank]
+    first, last = order.meets
+    free = (port for port in range(first, last + 1) if can_listen(address, port))
+    return Arrival(node=order.task.node, address=address, free_ports=rows(free))
 
 
 def _lock(directory: Path, clock: Clock) -> IO[bytes] | None:

@@ -6,9 +6,17 @@ from pathlib import Path
 
 from gridloom.base.clock import Clock
 from gridloom.base.codec import encode
-from gridloom.model.life import Outcome
-from gridloom.wire.agent import Alive, AnyReport, CheckpointSeen, Ended, ReadySeen, StepSeen
+from gridloom.model.life import Arrival, Outcome
 from gridloom.wire.launch import Ready
+from gridloom.wire.reports import (
+    Alive,
+    AnyReport,
+    Arrived,
+    CheckpointSeen,
+    Ended,
+    ReadySeen,
+    StepSeen,
+)
 
 
 class Reporter:
@@ -24,6 +32,12 @@ class Reporter:
         self._clock = clock
         self._seq = 0
         self._unwritten = b""
+
+    def arrived(self, arrival: Arrival) -> None:
+        """Say where the task has come up."""
+        self._append(
+            lambda seq, epoch, now_s: Arrived(seq=seq, epoch=epoch, now_s=now_s, arrival=arrival)
+        )
 
     def alive(self) -> None:
         """Say that the processes run."""

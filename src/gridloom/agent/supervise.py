@@ -16,16 +16,18 @@ from gridloom.base.codec import decode
 from gridloom.base.errors import SiteError
 from gridloom.base.files import EXHAUSTED, LineTail
 from gridloom.model.inventory import CPU
-from gridloom.model.life import Outcome
+from gridloom.model.life import Arrival, Outcome
 from gridloom.model.reason import Why
 from gridloom.wire import launch
 from gridloom.wire.agent import (
     LEASE_FILE,
+    RENDEZVOUS_FILE,
     REPORTS_FILE,
     STOP_FILE,
     TASK_VARIABLE,
     LeaseRenewal,
     RankOrder,
+    Rendezvous,
     StopOrder,
     TaskOrder,
 )
@@ -117,6 +119,7 @@ class Supervisor:
         environment: Mapping[str, str],
         clock: Clock,
         processes: Processes,
+        arrival: Arrival | None = None,
     ) -> None:
         """Start nothing yet; the first lease runs from now on.
 
@@ -126,12 +129,14 @@ class Supervisor:
             environment: The supervisor's own.
             clock: Where the time comes from.
             processes: Starts, signals and sweeps those of the task.
+            arrival: Where this is, if the ranks wait until the tasks know of each other.
         """
         self._order = order
         self._directory = directory
         self._environment = environment
         self._clock = clock
         self._processes = processes
+        self._awaits = arrival
         self._reporter = Reporter(directory / REPORTS_FILE, order.task.epoch, clock)
         self._children: list[_Child] = []
         self._ready = False
@@ -177,9 +182,18 @@ class Supervisor:
         self._terminated = True
 
     def _start(self) -> Outcome | None:
+        self._renewal = _read(self._directory / LEASE_FILE, LeaseRenewal)
+        if self._renewal is not None:  # the site took its time
+            self._lease_until_s = self._renewal.until_s
         if self._clock.now_s() >= self._lease_until_s:
             sentence = "the lease had lapsed before the task was started"
             return Outcome(code=Why.LEASE_LAPSED, sentence=sentence, ended_s=self._clock.now_s())
+        if self._awaits is not None:
+            self._beat(self._clock.monotonic_s())
+            return None
+        return self._start_ranks()
+
+    def _start_ranks(self) -> Outcome | None:
         for order in self._order.ranks:
             log_bytes = _size_bytes(Path(order.log_file))
             try:
@@ -197,6 +211,8 @@ class Supervisor:
         return None
 
     def _tick(self) -> Outcome | None:
+        if self._awaits is not None:
+            return self._await_rendezvous()
         self._reap()
         self._pass_on_lines(_REPORT_BYTES)
         now_s = self._clock.monotonic_s()
@@ -212,10 +228,27 @@ class Supervisor:
             self._kill()
         return None
 
+    def _await_rendezvous(self) -> Outcome | None:
+        now_s = self._clock.monotonic_s()
+        self._beat(now_s)
+        self._read_orders(now_s)
+        if self._stop is not None:
+            sentence = f"{self._stop.sentence}: no rank was started yet"
+            return Outcome(code=self._why, sentence=sentence, ended_s=self._clock.now_s())
+        told = _read(self._directory / RENDEZVOUS_FILE, Rendezvous)
+        if told is None:
+            return None
+        self._awaits, self._heartbeat_due_s = None, 0.0
+        self._order = told_where(self._order, told)
+        return self._start_ranks()
+
     def _beat(self, now_s: float) -> None:
         if now_s >= self._heartbeat_due_s:
             self._processes.pulse()
-            self._reporter.alive()
+            if self._awaits is not None:
+                self._reporter.arrived(self._awaits)
+            else:
+                self._reporter.alive()
             self._heartbeat_due_s = now_s + _HEARTBEAT_S
 
     def _reap(self) -> None:
@@ -329,6 +362,24 @@ class Supervisor:
                 raise SiteError(f"the end of the task cannot be reported: {outcome.sentence}")
             self._processes.pulse()
             self._clock.sleep(_TICK_S)
+
+
+def told_where(order: TaskOrder, rendezvous: Rendezvous) -> TaskOrder:
+    """Return an order whose ranks know where the tasks of their attempt are."""
+    replace, addresses = msgspec.structs.replace, rendezvous.addresses
+    ranks = tuple(
+        replace(
+            one,
+            rank=replace(
+                one.rank,
+                node_addresses=addresses,
+                master_address=addresses[0],
+                master_port=rendezvous.port,
+            ),
+        )
+        for one in order.ranks
+    )
+    return replace(order, ranks=ranks)
 
 
 def rank_environment(

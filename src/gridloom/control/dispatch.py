@@ -4,15 +4,19 @@ from collections.abc import Callable, Mapping, Sequence
 from itertools import groupby
 from pathlib import Path
 
+from msgspec.structs import replace
+
 from gridloom.base.codec import decode, encode
 from gridloom.base.errors import SiteError
 from gridloom.base.files import FULL, cause_of, replace_file
+from gridloom.control import meeting
 from gridloom.control.orders import Start, task_orders, task_refs
-from gridloom.core.state import State
+from gridloom.core.state import State, tasks_of
 from gridloom.core.turn import LeaseTerms
 from gridloom.model.action import (
     AnyAction,
     CloseJob,
+    OpenRendezvous,
     RenewLease,
     RestartSite,
     StartAttempt,
@@ -20,7 +24,7 @@ from gridloom.model.action import (
 )
 from gridloom.model.event import AnyEvent, TaskRefused
 from gridloom.model.inventory import Inventory
-from gridloom.model.life import Job
+from gridloom.model.life import Attempt, Job, Task
 from gridloom.model.reason import Reason, Why
 from gridloom.ports.driver import Driver
 from gridloom.ports.journal import Journal
@@ -29,7 +33,7 @@ from gridloom.wire.launch import ports_of
 
 _CLOSES_MAX = 16
 """Jobs closed at once: each waits for the disk, and meanwhile nobody's lease is renewed."""
-_RENDEZVOUS_FILE = "rendezvous.json"
+_PORT_FILE = "rendezvous.json"
 _LAPSE_GRACE_SHARE = 0.6
 """Share of the margin after a lapsed lease in which processes may save; then they are killed."""
 
@@ -98,18 +102,9 @@ class Dispatch:
         for job in state.jobs.values():
             attempt = job.attempt
             for task in attempt.tasks.values() if attempt else ():
-                if attempt is None or task.outcome is not None:
-                    continue
-                where = task.placement
-                ref = TaskRef(
-                    job_id=job.job_id,
-                    attempt=attempt.number,
-                    epoch=attempt.epoch,
-                    site=where.site,
-                    node=where.node,
-                    life=task.life,
-                )
-                by_kind.setdefault(self._kind(state, where.site), []).append(ref)
+                if attempt is not None and task.outcome is None:
+                    ref = _task_ref(job.job_id, attempt, task)
+                    by_kind.setdefault(self._kind(state, ref.site), []).append(ref)
         return [
             fact for kind, refs in by_kind.items() for fact in self._drivers[kind].observe(refs)
         ]
@@ -118,6 +113,8 @@ class Dispatch:
         match action:
             case StartAttempt() | RestartSite():
                 return self._start(state, action)
+            case OpenRendezvous():
+                return self._meet(state, action)
             case RenewLease():
                 ref = _ref(action)
                 self._driver(state, ref).renew(ref, action.lease_until_s)
@@ -137,11 +134,11 @@ class Dispatch:
 
     def _start(self, state: State, start: Start) -> list[AnyEvent]:
         run_dir = self._runs / start.job_id
-        refs = task_refs(start)
+        meets = self._meets(state, start)
         try:
-            port = self._master_port(state, start)
+            port = self._master_port(state, start) if meets is None else 0
         except (SiteError, OSError) as error:
-            return [_refused(ref, _why_no_port(error)) for ref in refs]
+            return [_refused(ref, _why_no_port(error)) for ref in task_refs(start)]
         orders = task_orders(
             start,
             state.jobs[start.job_id].spec,
@@ -152,14 +149,55 @@ class Dispatch:
         )
         facts: list[AnyEvent] = []
         for _, group in groupby(orders, key=lambda order: order.task.site):
-            together = tuple(group)  # nodes of one site are neighbours
+            # Nodes of one site are neighbours
+            together = tuple(replace(order, meets=meets) for order in group)
             refusals = self._driver(state, together[0].task).submit(together)
             facts.extend(_refused(ref, reason) for ref, reason in refusals.items())
         return facts
 
+    def _meets(self, state: State, start: Start) -> tuple[int, int] | None:
+        """Return the ports that rank 0 may listen on, if nobody knows yet on which node it will."""
+        tasks = start.placement.tasks
+        assert state.inventory is not None
+        if any(self._drivers[self._kind(state, task.site)].chooses_nodes for task in tasks):
+            return state.inventory.site(tasks[0].site).ports
+        return None
+
+    def _meet(self, state: State, action: OpenRendezvous) -> list[AnyEvent]:
+        attempt = state.jobs[action.job_id].attempt
+        tasks = meeting.party(attempt, action) if attempt is not None else []
+        if attempt is None or not tasks:
+            return []
+        refs = [_task_ref(action.job_id, attempt, task) for task in tasks]
+        try:
+            port = self._meeting_port(state, action.job_id, attempt)
+        except (SiteError, OSError) as error:
+            reason = _why_no_port(error)
+            for ref in refs:
+                self._driver(state, ref).stop(ref, 0.0, reason.sentence)
+            return [_refused(ref, reason) for ref in refs]
+        told = meeting.rendezvous(attempt, port)
+        for ref in refs:
+            self._driver(state, ref).meet(ref, told)
+        return []
+
+    def _meeting_port(self, state: State, job_id: str, attempt: Attempt) -> int:
+        """Return the port of an attempt whose tasks have come up: chosen once, then remembered."""
+        path = self._port_file(job_id, attempt.number)
+        if path.exists():
+            return decode(path.read_bytes(), int)
+        arrivals = [task.arrival for task in tasks_of(attempt) if task.arrival is not None]
+        count = ports_of(len(attempt.placement.site_ranks()))
+        port = meeting.common_port(arrivals, self._ports_in_use(state), count, str(self._runs))
+        if port is None:
+            nodes = ", ".join(dict.fromkeys(arrival.node for arrival in arrivals))
+            raise SiteError(f"no row of {count} ports is free on all of {nodes}")
+        _remember(path, port)
+        return port
+
     def _master_port(self, state: State, start: Start) -> int:
         """Return the port of an attempt: chosen once, then remembered beside its tasks."""
-        path = self._runs / start.job_id / "attempts" / str(start.attempt) / _RENDEZVOUS_FILE
+        path = self._port_file(start.job_id, start.attempt)
         if path.exists():
             return decode(path.read_bytes(), int)
         first = start.placement.tasks[0]
@@ -168,8 +206,7 @@ class Dispatch:
         driver = self._drivers[self._kind(state, first.site)]
         count = ports_of(len(start.placement.site_ranks()))
         port = driver.free_port(first.address, ports, self._ports_in_use(state), count)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        replace_file(path, encode(port))
+        _remember(path, port)
         return port
 
     def _ports_in_use(self, state: State) -> frozenset[int]:
@@ -177,13 +214,15 @@ class Dispatch:
         ports: set[int] = set()
         for job in state.jobs.values():
             if job.attempt is not None:
-                number = str(job.attempt.number)
-                path = self._runs / job.job_id / "attempts" / number / _RENDEZVOUS_FILE
+                path = self._port_file(job.job_id, job.attempt.number)
                 if path.exists():
                     port = decode(path.read_bytes(), int)
                     sites = len(job.attempt.placement.site_ranks())
                     ports.update(range(port, port + ports_of(sites)))
         return frozenset(ports)
+
+    def _port_file(self, job_id: str, attempt: int) -> Path:
+        return self._runs / job_id / "attempts" / str(attempt) / _PORT_FILE
 
     def _driver(self, state: State, ref: TaskRef) -> Driver:
         return self._drivers[self._kind(state, ref.site)]
@@ -206,6 +245,22 @@ def _ref(action: RenewLease | StopTask) -> TaskRef:
         node=node,
         life=action.life,
     )
+
+
+def _task_ref(job_id: str, attempt: Attempt, task: Task) -> TaskRef:
+    return TaskRef(
+        job_id=job_id,
+        attempt=attempt.number,
+        epoch=attempt.epoch,
+        site=task.placement.site,
+        node=task.placement.node,
+        life=task.life,
+    )
+
+
+def _remember(path: Path, port: int) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    replace_file(path, encode(port))
 
 
 def _why_no_port(error: SiteError | OSError) -> Reason:

@@ -4,11 +4,18 @@ from collections.abc import Iterable
 
 from gridloom.base.clock import Clock
 from gridloom.core.state import State
-from gridloom.model.event import AnyEvent, StepReported, TaskEvent, TaskRunning
+from gridloom.model.event import (
+    AnyEvent,
+    StepReported,
+    TaskArrived,
+    TaskEvent,
+    TaskRunning,
+    TaskWaiting,
+)
 from gridloom.model.life import TaskState
 from gridloom.ports.journal import Journal, Letter
 
-_ROUTINE = (TaskRunning, StepReported)
+_Routine = TaskRunning | TaskWaiting | TaskArrived | StepReported
 
 
 class Intake:
@@ -43,7 +50,7 @@ class Intake:
         for fact in facts:
             if isinstance(fact, TaskEvent) and _stale(state, fact):
                 continue
-            if isinstance(fact, _ROUTINE) and not _is_first(state, fact):
+            if isinstance(fact, _Routine) and not _is_first(state, fact):
                 self._routine[fact.job_id, fact.epoch, fact.domain, type(fact)] = fact
             else:
                 urgent.append(fact)
@@ -67,10 +74,17 @@ def _stale(state: State, fact: AnyEvent) -> bool:
     return task is None or task.life != fact.life
 
 
-def _is_first(state: State, fact: TaskRunning | StepReported) -> bool:
-    """A task's first sign of life, and an attempt's first training step, are news."""
+def _is_first(state: State, fact: _Routine) -> bool:
+    """A task's first sign of life, or from elsewhere, and an attempt's first step are news."""
     attempt = state.jobs[fact.job_id].attempt
     assert attempt is not None
-    if isinstance(fact, StepReported):
-        return attempt.first_step == 0
-    return attempt.tasks[fact.domain].state is TaskState.STARTING
+    task = attempt.tasks[fact.domain]
+    match fact:
+        case StepReported():
+            return attempt.first_step == 0
+        case TaskRunning():
+            return task.state is TaskState.STARTING
+        case TaskWaiting():
+            return (task.waits, task.expected_s) != (fact.sentence, fact.expected_s)
+        case TaskArrived():
+            return task.arrival != fact.arrival

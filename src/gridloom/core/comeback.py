@@ -150,6 +150,7 @@ def _start(turn: Turn, job: Job, site: str) -> None:
     for task in tasks:
         task.state, task.outcome = TaskState.STARTING, None
         task.life, task.lease_until_s = life, lease_until_s
+        task.waits, task.expected_s, task.arrival = "", 0.0, None
     absence = attempt.absent[site]
     attempt.absent[site] = Absence(outcome=absence.outcome, due_s=0.0)
     turn.actions.append(

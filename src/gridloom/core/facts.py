@@ -2,7 +2,7 @@
 
 from typing import Final, assert_never
 
-from gridloom.core import comeback, explain, progress, reconcile
+from gridloom.core import comeback, explain, progress, reconcile, rendezvous
 from gridloom.core.order import holding, queued
 from gridloom.core.state import Mark, tasks_of
 from gridloom.core.turn import Turn
@@ -21,11 +21,13 @@ from gridloom.model.event import (
     SignalChanged,
     StepReported,
     StopRequested,
+    TaskArrived,
     TaskEnded,
     TaskEvent,
     TaskReady,
     TaskRefused,
     TaskRunning,
+    TaskWaiting,
 )
 from gridloom.model.life import HOLDING, Attempt, Job, JobState, Outcome, Task, TaskState
 from gridloom.model.reason import Reason, Why
@@ -34,6 +36,17 @@ _STOP = Reason(code=Why.STOP_REQUESTED, sentence="was asked to stop", remedy="re
 _EVICT = Reason(code=Why.PREEMPTED, sentence="was evicted by an operator")
 _CANCEL = Reason(code=Why.CANCEL_REQUESTED, sentence="was cancelled")
 _ENDED: Final = TaskState.ENDED  # Python 3.11 takes 0.2 us to look a member of an enum up
+
+_TaskEvent = (
+    TaskRefused
+    | TaskWaiting
+    | TaskArrived
+    | TaskRunning
+    | TaskEnded
+    | TaskReady
+    | StepReported
+    | CheckpointSaved
+)
 
 
 def apply(turn: Turn, event: AnyEvent) -> None:
@@ -135,10 +148,7 @@ def _resume(turn: Turn, job: Job) -> None:
         turn.index.watch(job)  # what of its budget is left counts again
 
 
-def _report(
-    turn: Turn,
-    event: TaskRefused | TaskRunning | TaskEnded | TaskReady | StepReported | CheckpointSaved,
-) -> None:
+def _report(turn: Turn, event: _TaskEvent) -> None:
     """Take in what a task's node says, unless it speaks of what is over."""
     found = _live(turn, event)
     if found is None:
@@ -147,6 +157,8 @@ def _report(
     match event:
         case TaskRunning():
             reconcile.heard(turn, job, task)
+        case TaskWaiting() | TaskArrived():
+            rendezvous.heard(turn, job, task, event)
         case TaskRefused():
             reconcile.end_tasks(turn, job, {event.domain: _refused(turn, event.reason)})
         case TaskEnded():

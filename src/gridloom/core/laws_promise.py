@@ -13,6 +13,7 @@ from gridloom.model.event import (
     CheckpointSaved,
     JobSubmitted,
     StepReported,
+    TaskArrived,
     TaskEnded,
     TaskReady,
     TaskRunning,
@@ -21,7 +22,7 @@ from gridloom.model.life import HOLDING, Job, JobState
 from gridloom.model.policy import Policy
 from gridloom.model.reason import Why
 
-_CALM = (TaskRunning, TaskReady, StepReported, CheckpointSaved)
+_CALM = (TaskArrived, TaskRunning, TaskReady, StepReported, CheckpointSaved)
 """Facts that change no prediction."""
 
 _ROUNDING_S = 1e-6

@@ -43,17 +43,26 @@ _COMPLETED: Final = Why.COMPLETED
 
 
 def heard(turn: Turn, job: Job, task: Task) -> None:
-    """Take in that a live task runs, and let it run on, if it may.
-
-    A task deemed dead is not revived, and one whose grace is over is not kept: its lease then
-    lapses, so that every stop comes to an end.
-    """
-    if turn.now >= _dead_s(task, turn.terms):
+    """Take in that a live task runs, and let it run on, if it may; a task deemed dead is not."""
+    if is_dead(turn, task):
         return
-    attempt = job.attempts[-1]
-    task.state = _HEARD
-    if job.state is _STARTING and not _is_awaited(attempt):
+    task.state, task.waits, task.expected_s = _HEARD, "", 0.0
+    if job.state is _STARTING and not _is_awaited(job.attempts[-1]):
         turn.index.move(job, JobState.RUNNING)
+    keep(turn, job, task)
+
+
+def is_dead(turn: Turn, task: Task) -> bool:
+    """Return whether a live task was silent for so long that it is deemed dead."""
+    return turn.now >= _dead_s(task, turn.terms)
+
+
+def keep(turn: Turn, job: Job, task: Task) -> None:
+    """Renew the lease of a task that has given a sign of life.
+
+    One whose grace is over is not kept: its lease lapses, so that every stop comes to an end.
+    """
+    attempt = job.attempts[-1]
     if attempt.stop_sent and turn.now >= attempt.grace_until_s:
         return
     if attempt.absent and comeback.is_dying(attempt, task):

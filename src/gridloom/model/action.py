@@ -54,6 +54,24 @@ class RestartSite(Action, frozen=True, kw_only=True, tag=True):
     lease_until_s: float
 
 
+class OpenRendezvous(Action, frozen=True, kw_only=True, tag=True):
+    """Tell tasks that start together, and that have all come up, where each is.
+
+    Attributes:
+        job_id: The job.
+        attempt: The attempt's number.
+        epoch: Its fencing number.
+        site: Whose tasks are told; empty: all of the attempt's.
+        life: Which life of them.
+    """
+
+    job_id: str
+    attempt: int
+    epoch: int
+    site: str = ""
+    life: int = 1
+
+
 class RenewLease(Action, frozen=True, kw_only=True, tag=True):
     """Let one task, in one of its lives, run on until then."""
 
@@ -94,4 +112,4 @@ class CloseJob(Action, frozen=True, kw_only=True, tag=True):
     state: JobState
 
 
-AnyAction = StartAttempt | RestartSite | RenewLease | StopTask | CloseJob
+AnyAction = StartAttempt | RestartSite | OpenRendezvous | RenewLease | StopTask | CloseJob

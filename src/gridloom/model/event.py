@@ -1,5 +1,5 @@
 """Facts: the closed union of everything that can have happened."""
-# house: public 21 because a closed union is read in one place
+# house: public 23 because a closed union is read in one place
 
 from typing import Literal
 
@@ -7,7 +7,7 @@ import msgspec
 
 from gridloom.model.booking import Booking
 from gridloom.model.inventory import Inventory
-from gridloom.model.life import Outcome
+from gridloom.model.life import Arrival, Outcome
 from gridloom.model.reason import Reason
 from gridloom.model.spec import JobSpec
 
@@ -119,6 +119,27 @@ class TaskRefused(TaskEvent, frozen=True, kw_only=True, tag=True):
     reason: Reason
 
 
+class TaskWaiting(TaskEvent, frozen=True, kw_only=True, tag=True):
+    """The task waits in its site's own queue: sent when it enters, then as a sign of life.
+
+    Attributes:
+        sentence: What for, in the site's words.
+        expected_s: When the site expects to start it, in seconds since the epoch; 0 when unknown.
+    """
+
+    sentence: str
+    expected_s: float = 0.0
+
+
+class TaskArrived(TaskEvent, frozen=True, kw_only=True, tag=True):
+    """The task's supervisor is on its node: sent when it comes up, then as a sign of life.
+
+    Its ranks start when it is told where those of all tasks are that start together.
+    """
+
+    arrival: Arrival
+
+
 class TaskRunning(TaskEvent, frozen=True, kw_only=True, tag=True):
     """The task's processes are alive: sent at their start, then as a heartbeat."""
 
@@ -167,6 +188,8 @@ AnyEvent = (
     | BookingDropped
     | SignalChanged
     | TaskRefused
+    | TaskWaiting
+    | TaskArrived
     | TaskRunning
     | TaskEnded
     | TaskReady

@@ -125,6 +125,20 @@ class Placement(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         return tuple(counts.items())
 
 
+class Arrival(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Where a task came up, at a site that chooses its nodes itself.
+
+    Attributes:
+        node: Name of the node.
+        address: Where other nodes reach it.
+        free_ports: Ports that nobody listened on there, as rows: first and last of each, ascending.
+    """
+
+    node: str
+    address: str
+    free_ports: tuple[tuple[int, int], ...] = ()
+
+
 class Task(msgspec.Struct, kw_only=True):
     """One supervised process group.
 
@@ -134,6 +148,10 @@ class Task(msgspec.Struct, kw_only=True):
         lease_until_s: Until when its right to run lasts, by the core's clock.
         outcome: How it ended, once it has.
         life: Which life of it in this attempt this is, from 1.
+        waits: What it waits for in its site's own queue, in the site's words; empty when it does
+            not.
+        expected_s: When that queue expects to start it; 0 when unknown.
+        arrival: Where it came up, if its ranks wait there for those of the others.
     """
 
     placement: TaskPlacement
@@ -141,6 +159,9 @@ class Task(msgspec.Struct, kw_only=True):
     lease_until_s: float = 0.0
     outcome: Outcome | None = None
     life: int = 1
+    waits: str = ""
+    expected_s: float = 0.0
+    arrival: Arrival | None = None
 
 
 class Absence(msgspec.Struct, frozen=True, kw_only=True):

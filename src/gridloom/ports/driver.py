@@ -5,7 +5,7 @@ from typing import Protocol
 
 from gridloom.model.event import AnyEvent
 from gridloom.model.reason import Reason
-from gridloom.wire.agent import TaskOrder, TaskRef
+from gridloom.wire.agent import Rendezvous, TaskOrder, TaskRef
 
 
 class Driver(Protocol):
@@ -13,7 +13,13 @@ class Driver(Protocol):
 
     Every verb may be called again with the same arguments and must then do no harm: after a crash
     the control plane repeats what it is not sure of. No verb waits for training processes.
+
+    Attributes:
+        chooses_nodes: Whether the site chooses where its tasks run: on other nodes, perhaps, than
+            the order names. Their ranks then wait for a rendezvous.
     """
+
+    chooses_nodes: bool
 
     def submit(self, orders: Sequence[TaskOrder]) -> Mapping[TaskRef, Reason]:
         """Start the tasks of one site that start together; return those that it will not start.
@@ -23,6 +29,10 @@ class Driver(Protocol):
         Args:
             orders: All tasks that an attempt, or a life of it, has at the site, in rank order.
         """
+        ...
+
+    def meet(self, task: TaskRef, rendezvous: Rendezvous) -> None:
+        """Tell a task that waits for it where the tasks of its attempt are, so that ranks start."""
         ...
 
     def renew(self, task: TaskRef, until_s: float) -> None:

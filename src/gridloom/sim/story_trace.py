@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from gridloom.model.action import (
     AnyAction,
     CloseJob,
+    OpenRendezvous,
     RenewLease,
     RestartSite,
     StartAttempt,
@@ -24,17 +25,19 @@ from gridloom.model.event import (
     SignalChanged,
     StepReported,
     StopRequested,
+    TaskArrived,
     TaskEnded,
     TaskReady,
     TaskRefused,
     TaskRunning,
+    TaskWaiting,
 )
 from gridloom.model.life import Placement
 from gridloom.ports.journal import Record
 from gridloom.sim.story import ORIGIN_S
 
 _NODES_MAX = 6
-_QUIET = (TaskRunning, TaskReady, StepReported, RenewLease)
+_QUIET = (TaskWaiting, TaskArrived, TaskRunning, TaskReady, StepReported, RenewLease)
 """Signs of life, which say nothing that the rest does not."""
 
 _WISHES: dict[type, str] = {
@@ -73,7 +76,7 @@ def _fact(event: AnyEvent) -> str:
             return f"{event.job_id} on {event.domain} is refused: {event.reason.sentence}"
         case CheckpointSaved():
             return f"{event.job_id} has a checkpoint of training step {event.step}"
-        case TaskRunning() | TaskReady() | StepReported():
+        case TaskWaiting() | TaskArrived() | TaskRunning() | TaskReady() | StepReported():
             return f"{event.job_id} on {event.domain} lives"
         case _:
             return _grid_fact(event)
@@ -107,6 +110,8 @@ def _intention(action: AnyAction) -> str:
         case StartAttempt():
             where = _where(action.placement)
             return f"start attempt {action.attempt} of {action.job_id} on {where}"
+        case OpenRendezvous():
+            return f"tell the tasks of {action.job_id} where each is"
         case RestartSite():
             return f"start site {action.site} of {action.job_id} again in attempt {action.attempt}"
         case StopTask():

@@ -12,6 +12,7 @@ from gridloom.core.progress import speed
 from gridloom.model.action import (
     AnyAction,
     CloseJob,
+    OpenRendezvous,
     RenewLease,
     RestartSite,
     StartAttempt,
@@ -95,8 +96,8 @@ class World:
                     self._renew(action)
                 case CloseJob():
                     self._over(action)
-                case RestartSite():
-                    pass  # no simulated program says that its sites are independent
+                case RestartSite() | OpenRendezvous():
+                    pass  # no simulated program's sites are independent, or choose its nodes
 
     def point(self) -> Point:
         """Return how the grid is used now."""

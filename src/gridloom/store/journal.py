@@ -31,11 +31,11 @@ from gridloom.base.codec import decode, encode
 from gridloom.base.errors import BrokenError, SiteError, StaleWriterError
 from gridloom.base.files import cause_of, disk_is_full
 from gridloom.model.action import AnyAction
-from gridloom.model.event import AnyEvent, StepReported, TaskRunning
+from gridloom.model.event import AnyEvent, StepReported, TaskRunning, TaskWaiting
 from gridloom.ports.journal import Letter, Record, Snapshot
 
 _BUSY_MS = 20_000
-_ROUTINE = (TaskRunning, StepReported)
+_ROUTINE = (TaskRunning, TaskWaiting, StepReported)
 
 _METADATA = MetaData()
 _RECORDS = Table(

@@ -1,21 +1,22 @@
-"""What passes between the control plane and the supervisor of one task: an order, a lease, reports.
+"""What the supervisor of one task is told: an order, a lease, where to meet, a stop.
 
 A task has a directory. The control plane writes ``order.json`` once, ``lease.json`` again and
-again, and ``stop.json`` when the task must end; each is replaced atomically. The supervisor appends
-numbered reports to ``reports.jsonl`` and holds a lock on ``lock`` as long as it or anything that
-would kill its processes lives.
+again, and ``stop.json`` when the task must end; each is replaced atomically. Where a site chooses
+its nodes itself, the ranks wait for ``rendezvous.json``, which tells where the others have come up.
+The supervisor appends its reports (``gridloom.wire.reports``) to ``reports.jsonl`` and holds a lock
+on ``lock`` as long as it or anything that would kill its processes lives.
 """
 
 from pathlib import PurePath
 
 import msgspec
 
-from gridloom.model.life import Outcome
 from gridloom.wire.launch import Rank
 
 ORDER_FILE = "order.json"
 LEASE_FILE = "lease.json"
 STOP_FILE = "stop.json"
+RENDEZVOUS_FILE = "rendezvous.json"
 REPORTS_FILE = "reports.jsonl"
 LOCK_FILE = "lock"
 
@@ -91,6 +92,9 @@ class TaskOrder(msgspec.Struct, frozen=True, kw_only=True):
         lease_until_s: Until when the first lease lasts, by the control plane's clock.
         lapse_grace_s: Seconds between a lapsed lease and the kill.
         grace_s: Seconds between a request to stop and the kill, unless the request says otherwise.
+        meets: First and last of the ports of which the supervisor says whether they are free at
+            its node; the ranks then wait for the rendezvous, which replaces the addresses and the
+            port that they are given here. Nothing: they start at once.
     """
 
     task: TaskRef
@@ -103,6 +107,19 @@ class TaskOrder(msgspec.Struct, frozen=True, kw_only=True):
     lease_until_s: float
     lapse_grace_s: float
     grace_s: float
+    meets: tuple[int, int] | None = None
+
+
+class Rendezvous(msgspec.Struct, frozen=True, kw_only=True):
+    """Where the tasks of an attempt are.
+
+    Attributes:
+        addresses: Of every node, by node rank.
+        port: Where rank 0 listens.
+    """
+
+    addresses: tuple[str, ...]
+    port: int
 
 
 class LeaseRenewal(msgspec.Struct, frozen=True, kw_only=True):
@@ -125,59 +142,3 @@ class StopOrder(msgspec.Struct, frozen=True, kw_only=True):
 
     grace_s: float
     sentence: str
-
-
-class Report(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind"):
-    """One numbered line of a supervisor.
-
-    Attributes:
-        seq: From 1, without gaps.
-        epoch: Of the attempt.
-        now_s: When, in seconds since the epoch, by the supervisor's clock.
-    """
-
-    seq: int
-    epoch: int
-    now_s: float
-
-
-class Alive(Report, frozen=True, kw_only=True, tag="alive"):
-    """The processes run: the first report of a task, then its heartbeat."""
-
-
-class StepSeen(Report, frozen=True, kw_only=True, tag="step"):
-    """A rank reported this training step."""
-
-    step: int
-
-
-class CheckpointSeen(Report, frozen=True, kw_only=True, tag="checkpoint"):
-    """A rank reported a complete checkpoint."""
-
-    step: int
-
-
-class ReadySeen(Report, frozen=True, kw_only=True, tag="ready"):
-    """A rank is set up and trains from now on.
-
-    Attributes:
-        resumed_step: Training step of the checkpoint it continues from; 0 for a fresh start.
-        notes: What a person should know of where it starts.
-        independent_sites: Whether the sites go on without a lost one, and let it in again.
-    """
-
-    resumed_step: int
-    notes: tuple[str, ...] = ()
-    independent_sites: bool = False
-
-
-class Ended(Report, frozen=True, kw_only=True, tag="ended"):
-    """No process of the task is left."""
-
-    outcome: Outcome
-
-
-AnyReport = Alive | ReadySeen | StepSeen | CheckpointSeen | Ended
-
-REPORTS: msgspec.json.Decoder[AnyReport] = msgspec.json.Decoder(AnyReport)
-"""Reads one report; raises ``msgspec.MsgspecError`` for what is none."""

@@ -12,26 +12,31 @@ from gridloom.agent.supervise import Supervisor, last_words, rank_argv, rank_env
 from gridloom.base.codec import encode
 from gridloom.base.errors import SiteError
 from gridloom.model.inventory import CPU
-from gridloom.model.life import Outcome
+from gridloom.model.life import Arrival, Outcome
 from gridloom.model.reason import Why
 from gridloom.wire.agent import (
     LEASE_FILE,
-    REPORTS,
+    RENDEZVOUS_FILE,
     REPORTS_FILE,
     STOP_FILE,
-    Alive,
-    AnyReport,
-    CheckpointSeen,
-    Ended,
     LeaseRenewal,
     RankOrder,
-    ReadySeen,
-    StepSeen,
+    Rendezvous,
     StopOrder,
     TaskOrder,
     TaskRef,
 )
 from gridloom.wire.launch import ARRAY_INDEX_VARIABLE, RECIPE_ARGV, Rank
+from gridloom.wire.reports import (
+    REPORTS,
+    Alive,
+    AnyReport,
+    Arrived,
+    CheckpointSeen,
+    Ended,
+    ReadySeen,
+    StepSeen,
+)
 
 LEASE_S = 6.0
 HOUR_S = 3600.0
@@ -71,11 +76,16 @@ class Stage:
         }
         return TaskOrder(**(order | more))
 
-    def run(self, *programs: Program, sweeps: tuple[int, ...] = (), **more: Any) -> Outcome:
+    def run(
+        self,
+        *programs: Program,
+        sweeps: tuple[int, ...] = (),
+        arrival: Arrival | None = None,
+        **more: Any,
+    ) -> Outcome:
         self.processes = FakeProcesses(self.clock, *programs, sweeps=sweeps)
-        self.supervisor = Supervisor(
-            self.order(len(programs), **more), self.directory, {}, self.clock, self.processes
-        )
+        order = self.order(len(programs), **more)
+        self.supervisor = Supervisor(order, self.directory, {}, self.clock, self.processes, arrival)
         outcome = self.supervisor.run()
         last = self.reports()[-1]
         assert isinstance(last, Ended)
@@ -195,6 +205,64 @@ def test_an_order_that_cannot_be_read_says_nothing(stage: Stage, name: str, cont
 def test_an_order_that_is_no_file_says_nothing(stage: Stage) -> None:
     (stage.directory / LEASE_FILE).mkdir()
     assert stage.run(Program(ends_s=1.0)).code is Why.COMPLETED
+
+
+# ----- the rendezvous
+
+HERE = Arrival(node="n7", address="10.0.0.7", free_ports=((4000, 4009),))
+
+
+def test_ranks_wait_until_they_are_told_where_the_others_are(stage: Stage) -> None:
+    told = Rendezvous(addresses=("10.0.0.7", "10.0.0.9"), port=4004)
+    stage.clock.at(*every(2.0, 30.0), do=stage.renew)
+    stage.clock.at(12.0, do=lambda: stage.write(RENDEZVOUS_FILE, told))
+    outcome = stage.run(Program(ends_s=20.0), Program(ends_s=21.0), arrival=HERE)
+    assert outcome.code is Why.COMPLETED
+    arrived = stage.said(Arrived)
+    assert {one.arrival for one in arrived if isinstance(one, Arrived)} == {HERE}
+    assert len(arrived) == 12, "it says so every second"
+    assert stage.reports()[: len(arrived)] == arrived
+    assert [type(one) for one in stage.reports()[len(arrived) :]] == [Alive] * 9 + [Ended]
+    for environment in stage.processes.environments:
+        assert environment["MASTER_ADDR"] == "10.0.0.7"
+        assert environment["MASTER_PORT"] == "4004"
+        assert environment["GRIDLOOM_NODE_ADDRESSES"] == "10.0.0.7,10.0.0.9"
+
+
+def test_a_site_that_took_its_time_starts_with_the_lease_as_it_is_now(stage: Stage) -> None:
+    stage.write(RENDEZVOUS_FILE, Rendezvous(addresses=("10.0.0.7",), port=4004))
+    stage.clock.advance(HOUR_S)
+    stage.renew()
+    lapsed_s = stage.clock.now_s() - HOUR_S
+    begins_s = stage.clock.monotonic_s()
+    outcome = stage.run(Program(ends_s=begins_s + 3.0), arrival=HERE, lease_until_s=lapsed_s)
+    assert outcome.code is Why.COMPLETED
+
+
+def test_who_waits_for_the_others_can_be_stopped(stage: Stage) -> None:
+    stage.clock.at(3.0, do=lambda: stage.stop(5.0, "cancelled"))
+    outcome = stage.run(Program(), arrival=HERE)
+    assert (outcome.code, outcome.sentence) == (
+        Why.STOP_REQUESTED,
+        "cancelled: no rank was started yet",
+    )
+    assert stage.processes.environments == []
+    assert stage.clock.monotonic_s() == pytest.approx(3.0, abs=0.2)
+
+
+def test_who_waits_for_the_others_without_a_word_ends_with_its_lease(stage: Stage) -> None:
+    outcome = stage.run(Program(), arrival=HERE)
+    assert outcome.code is Why.LEASE_LAPSED
+    assert stage.clock.monotonic_s() == pytest.approx(LEASE_S, abs=0.2)
+
+
+@pytest.mark.parametrize("content", [b"", b"{", b'{"port": "x"}', b"\xff"])
+def test_a_rendezvous_that_cannot_be_read_is_waited_for(stage: Stage, content: bytes) -> None:
+    (stage.directory / RENDEZVOUS_FILE).write_bytes(content)
+    told = Rendezvous(addresses=("10.0.0.7",), port=4004)
+    stage.clock.at(2.0, do=lambda: stage.write(RENDEZVOUS_FILE, told))
+    assert stage.run(Program(ends_s=4.0), arrival=HERE).code is Why.COMPLETED
+    assert len(stage.said(Arrived)) == 3
 
 
 # ----- stops

@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import msgspec
+import pytest
 from tests.fakes.journal import MemoryJournal
 from tests.unit.control.nouns import GRID, attempt, job, reason, restart, start
 
@@ -11,13 +12,13 @@ from gridloom.base.errors import SiteError
 from gridloom.control.dispatch import Dispatch
 from gridloom.core.state import State
 from gridloom.core.turn import LeaseTerms
-from gridloom.model.action import AnyAction, CloseJob, RenewLease, StopTask
+from gridloom.model.action import AnyAction, CloseJob, OpenRendezvous, RenewLease, StopTask
 from gridloom.model.event import AnyEvent, TaskRefused
 from gridloom.model.inventory import Inventory
-from gridloom.model.life import Job, JobState, Outcome
+from gridloom.model.life import Arrival, Job, JobState, Outcome
 from gridloom.model.reason import Reason, Why
 from gridloom.ports.journal import Record
-from gridloom.wire.agent import TaskOrder, TaskRef
+from gridloom.wire.agent import Rendezvous, TaskOrder, TaskRef
 
 
 class NotingDriver:
@@ -29,6 +30,7 @@ class NotingDriver:
         self.calls: list[tuple[object, ...]] = []
         self.refuse: dict[str, Reason] = {}
         self.fail: set[str] = set()
+        self.chooses_nodes = False
         self.next_port = 4000
 
     def submit(self, orders: Sequence[TaskOrder]) -> Mapping[TaskRef, Reason]:
@@ -36,6 +38,10 @@ class NotingDriver:
         self.orders.extend(orders)
         tasks = [order.task for order in orders]
         return {task: self.refuse[task.domain] for task in tasks if task.domain in self.refuse}
+
+    def meet(self, task: TaskRef, rendezvous: Rendezvous) -> None:
+        self._maybe_fail(task)
+        self.calls.append(("meet", task.domain, task.life, rendezvous.addresses, rendezvous.port))
 
     def renew(self, task: TaskRef, until_s: float) -> None:
         self._maybe_fail(task)
@@ -303,3 +309,86 @@ def test_the_present_lives_are_looked_at(tmp_path: Path) -> None:
     assert desk.dispatch.observe(desk.state) == []
     assert desk.driver.calls == [("observe", "north/n2", "south/s1")]
     assert [ref.life for ref in desk.driver.observed] == [1, 2]
+
+
+# --- sites that choose their nodes themselves
+
+MEET = OpenRendezvous(job_id="job-1", attempt=1, epoch=7)
+FREE = ((4000, 4003), (4005, 4009))
+
+
+def gathered(tmp_path: Path, free: tuple[tuple[int, int], ...] = FREE) -> Desk:
+    """A desk whose three tasks have come up, two of them elsewhere than they were placed."""
+    desk = Desk(tmp_path)
+    desk.driver.chooses_nodes = True
+    desk.put(start())
+    desk.dispatch.run(desk.state)
+    tasks = desk.state.jobs["job-1"].attempts[-1].tasks
+    for number, domain in enumerate(("north/n1", "south/s1")):
+        here = Arrival(node=f"m{number}", address=f"10.1.0.{number}", free_ports=free)
+        tasks[domain].arrival = here
+    return desk
+
+
+def test_ranks_of_sites_that_choose_their_nodes_wait_for_a_rendezvous(tmp_path: Path) -> None:
+    desk = gathered(tmp_path)
+    assert desk.driver.asked() == []
+    assert [order.meets for order in desk.driver.orders] == [(4000, 4009)] * 3
+    desk.put(MEET)
+    desk.dispatch.run(desk.state)
+    told = (("10.1.0.0", "10.0.0.2", "10.1.0.1"), desk.driver.calls[-1][-1])
+    assert desk.driver.calls[-3:] == [
+        ("meet", "north/n1", 1, *told),
+        ("meet", "north/n2", 1, *told),
+        ("meet", "south/s1", 1, *told),
+    ]
+    assert told[1] in {4000, 4005, 4006}, "a row of four is free from there on"
+    desk.put(MEET)
+    tasks = desk.state.jobs["job-1"].attempts[-1].tasks
+    tasks["south/s1"].life = 2
+    desk.put(msgspec.structs.replace(MEET, site="south", life=2))
+    desk.dispatch.run(desk.state)
+    assert desk.driver.calls[-3:] == [
+        ("meet", "north/n1", 1, *told),
+        ("meet", "north/n2", 1, *told),
+        ("meet", "south/s1", 2, *told),
+    ], "the port is chosen once"
+
+
+def test_nodes_without_a_common_row_of_ports_are_let_go(tmp_path: Path) -> None:
+    desk = gathered(tmp_path, ((4000, 4002), (4005, 4007)))
+    desk.put(MEET)
+    desk.dispatch.run(desk.state)
+    sentence = "rank 0 cannot listen: no row of 4 ports is free on all of m0, m1"
+    domains = ["north/n1", "north/n2", "south/s1"]
+    assert desk.driver.calls[-3:] == [("stop", domain, 0.0, sentence) for domain in domains]
+    assert [fact.reason.sentence for fact in desk.facts() if isinstance(fact, TaskRefused)] == [
+        sentence
+    ] * 3
+
+
+def test_a_rendezvous_that_cannot_be_told_is_told_later(tmp_path: Path) -> None:
+    desk = gathered(tmp_path)
+    desk.driver.fail.add("south/s1")
+    desk.put(MEET)
+    desk.dispatch.run(desk.state)
+    assert desk.dispatch.troubles == ["south/s1 cannot be written"]
+    desk.driver.fail.clear()
+    desk.dispatch.run(desk.state)
+    assert [call[:2] for call in desk.driver.calls[-3:]] == [
+        ("meet", "north/n1"),
+        ("meet", "north/n2"),
+        ("meet", "south/s1"),
+    ]
+    assert desk.journal.outbox() == []
+
+
+@pytest.mark.parametrize("state", [JobState.RUNNING, JobState.QUEUED])
+def test_nobody_is_told_of_an_attempt_that_is_over(tmp_path: Path, state: JobState) -> None:
+    desk = gathered(tmp_path)
+    count = len(desk.driver.calls)
+    job_ = desk.state.jobs["job-1"]
+    job_.state, job_.attempts[-1].epoch = state, 8
+    desk.put(MEET)
+    desk.dispatch.run(desk.state)
+    assert len(desk.driver.calls) == count

@@ -12,10 +12,12 @@ from gridloom.model.event import (
     CheckpointSaved,
     StepReported,
     StopRequested,
+    TaskArrived,
     TaskEnded,
     TaskRunning,
+    TaskWaiting,
 )
-from gridloom.model.life import JobState, Outcome, TaskState
+from gridloom.model.life import Arrival, JobState, Outcome, TaskState
 from gridloom.model.reason import Why
 
 WHO = {"job_id": "job-1", "attempt": 1, "epoch": 7, "domain": "north/n1"}
@@ -52,6 +54,19 @@ def starting() -> State:
 @pytest.mark.parametrize("fact", [ALIVE, step(1)], ids=["alive", "step"])
 def test_the_first_sign_is_passed_on_at_once(intake: Intake, fact: AnyEvent) -> None:
     assert intake.sift(starting(), [fact]) == [fact]
+
+
+def test_what_is_new_of_a_task_in_its_sites_queue_is_passed_on_at_once(intake: Intake) -> None:
+    state = starting()
+    task = state.jobs["job-1"].attempts[-1].tasks["north/n1"]
+    waits = TaskWaiting(**WHO, sentence="Priority", expected_s=9.0)  # type: ignore[arg-type]
+    comes = TaskArrived(**WHO, arrival=Arrival(node="n", address="a"))  # type: ignore[arg-type]
+    assert intake.sift(state, [waits]) == [waits]
+    task.waits, task.expected_s = "Priority", 9.0
+    assert intake.sift(state, [waits]) == []
+    assert intake.sift(state, [comes]) == [waits, comes]
+    task.arrival = comes.arrival
+    assert intake.sift(state, [comes]) == []
 
 
 def test_heartbeats_and_steps_are_held_back_and_passed_on_together(

@@ -17,7 +17,8 @@ from gridloom.model.inventory import CPU
 from gridloom.model.reason import Why
 from gridloom.sites.local.client import LocalClient
 from gridloom.sites.local.driver import LocalDriver
-from gridloom.wire.agent import LOCK_FILE, ORDER_FILE, REPORTS_FILE, Alive, TaskOrder, TaskRef
+from gridloom.wire.agent import LOCK_FILE, ORDER_FILE, REPORTS_FILE, TaskOrder, TaskRef
+from gridloom.wire.reports import Alive
 
 TASK = TaskRef(job_id="j", attempt=1, epoch=1, site="s", node="n")
 ORDER = TaskOrder(

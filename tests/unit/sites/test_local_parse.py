@@ -18,7 +18,8 @@ from gridloom.sites.local import inventory
 from gridloom.sites.local.inventory import discover, kind_of
 from gridloom.sites.local.parse import events
 from gridloom.sites.local.render import supervisor_argv, task_directory
-from gridloom.wire.agent import Alive, CheckpointSeen, Ended, ReadySeen, StepSeen, TaskRef
+from gridloom.wire.agent import TaskRef
+from gridloom.wire.reports import Alive, CheckpointSeen, Ended, ReadySeen, StepSeen
 
 TASK = TaskRef(job_id="j", attempt=2, epoch=5, site="a", node="n")
 WHO: dict[str, Any] = {"job_id": "j", "attempt": 2, "epoch": 5, "domain": "a/n"}

@@ -1,10 +1,8 @@
 """The disk and the processes of this machine, as far as the local driver needs them."""
 
 import contextlib
-import errno
 import fcntl
 import os
-import socket
 import subprocess
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -77,25 +75,6 @@ class LocalClient:
             return False
         except OSError:
             pass  # where we cannot write, no supervisor can
-        return True
-
-    def can_listen(self, address: str, port: int) -> bool:
-        """Return whether a process of this machine could listen there now.
-
-        Raises:
-            OSError: The address is none of this machine's.
-            UnicodeError: It is none at all.
-        """
-        family = socket.AF_INET6 if ":" in address else socket.AF_INET
-        with socket.socket(family, socket.SOCK_STREAM) as probe:
-            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            try:
-                probe.bind((address, port))
-                probe.listen()
-            except OSError as error:
-                if error.errno not in (errno.EADDRINUSE, errno.EACCES):
-                    raise
-                return False
         return True
 
     def _reap(self) -> None:

@@ -9,6 +9,7 @@ from gridloom.base.clock import Clock
 from gridloom.base.codec import encode
 from gridloom.base.errors import SiteError
 from gridloom.base.files import EXHAUSTED
+from gridloom.base.sockets import can_listen
 from gridloom.model.event import AnyEvent, TaskEnded
 from gridloom.model.life import Outcome
 from gridloom.model.reason import Reason, Why
@@ -17,8 +18,10 @@ from gridloom.sites.local.parse import ended, events
 from gridloom.sites.local.render import files, supervisor_argv, task_directory
 from gridloom.wire.agent import (
     LEASE_FILE,
+    RENDEZVOUS_FILE,
     STOP_FILE,
     LeaseRenewal,
+    Rendezvous,
     StopOrder,
     TaskOrder,
     TaskRef,
@@ -30,6 +33,8 @@ _START_S = 15.0
 
 class LocalDriver:
     """Runs tasks as process groups on this machine (plays `gridloom.ports.driver.Driver`)."""
+
+    chooses_nodes = False
 
     def __init__(self, runs: Path, python: str, clock: Clock, sweep: Callable[[str], int]) -> None:
         """Drive the tasks of the runs in ``runs``.
@@ -53,6 +58,10 @@ class LocalDriver:
         """Start a supervisor for each task unless it was started before."""
         refusals = ((order.task, self._submit(order)) for order in orders)
         return {task: reason for task, reason in refusals if reason is not None}
+
+    def meet(self, task: TaskRef, rendezvous: Rendezvous) -> None:
+        """Write where the tasks are."""
+        self._write(task, RENDEZVOUS_FILE, encode(rendezvous), durable=True)
 
     def renew(self, task: TaskRef, until_s: float) -> None:
         """Write the lease anew."""
@@ -86,9 +95,7 @@ class LocalDriver:
             port = first + (start + offset) % choices
             row = range(port, port + count)
             try:
-                if taken.isdisjoint(row) and all(
-                    self._client.can_listen(address, one) for one in row
-                ):
+                if taken.isdisjoint(row) and all(can_listen(address, one) for one in row):
                     return port
             except (OSError, UnicodeError) as error:
                 why = getattr(error, "strerror", None) or error

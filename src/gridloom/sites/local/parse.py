@@ -9,23 +9,25 @@ from gridloom.model.event import (
     AnyEvent,
     CheckpointSaved,
     StepReported,
+    TaskArrived,
     TaskEnded,
     TaskReady,
     TaskRunning,
 )
 from gridloom.model.life import Outcome
-from gridloom.wire.agent import (
+from gridloom.wire.agent import TaskRef
+from gridloom.wire.reports import (
     REPORTS,
     Alive,
     AnyReport,
+    Arrived,
     CheckpointSeen,
     Ended,
     ReadySeen,
     StepSeen,
-    TaskRef,
 )
 
-_IN_ORDER = (Alive, ReadySeen, StepSeen, CheckpointSeen, Ended)
+_IN_ORDER = (Arrived, Alive, ReadySeen, StepSeen, CheckpointSeen, Ended)
 
 
 class _Who(TypedDict):
@@ -61,6 +63,8 @@ def ended(task: TaskRef, outcome: Outcome) -> TaskEnded:
 def _event(task: TaskRef, report: AnyReport) -> AnyEvent:
     who = _who(task)
     match report:
+        case Arrived():
+            return TaskArrived(**who, arrival=report.arrival)
         case Alive():
             return TaskRunning(**who)
         case ReadySeen():

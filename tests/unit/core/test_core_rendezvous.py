@@ -1,0 +1,105 @@
+"""Tasks of sites that choose their nodes themselves: they wait there, come up, and are to meet."""
+
+from typing import Any
+
+from tests.unit.core.bench import STOP, A, B, Bench, renewed, stops
+
+from gridloom.model.action import AnyAction, OpenRendezvous
+from gridloom.model.event import TaskArrived, TaskReady, TaskWaiting
+from gridloom.model.life import Arrival, JobState, Task, TaskState
+from gridloom.model.reason import Why
+
+NODE = Arrival(node="n7", address="10.0.0.7", free_ports=((4000, 4009),))
+
+
+def waits(bench: Bench, domain: str, sentence: str = "Priority", **more: Any) -> TaskWaiting:
+    return TaskWaiting(**bench.about(domain), sentence=sentence, **more)
+
+
+def comes(bench: Bench, domain: str, arrival: Arrival = NODE) -> TaskArrived:
+    return TaskArrived(**bench.about(domain), arrival=arrival)
+
+
+def opened(actions: list[AnyAction]) -> list[tuple[str, int]]:
+    return [(one.site, one.life) for one in actions if isinstance(one, OpenRendezvous)]
+
+
+def task(bench: Bench, domain: str) -> Task:
+    return bench.job.attempts[-1].tasks[domain]
+
+
+def test_a_task_may_wait_in_its_sites_queue_as_long_as_it_is_heard_of() -> None:
+    bench = Bench()
+    for _ in range(20):
+        actions = bench.step(
+            waits(bench, A, expected_s=900.0), waits(bench, B, "Resources"), after=5.0
+        )
+        assert renewed(actions) == [(A, bench.now + 6.0), (B, bench.now + 6.0)]
+    assert bench.job.state is JobState.STARTING
+    assert (task(bench, A).waits, task(bench, A).expected_s) == ("Priority", 900.0)
+    assert (task(bench, B).waits, task(bench, B).expected_s) == ("Resources", 0.0)
+    bench.step(after=10.0)
+    assert bench.job.attempts[-1].outcome is not None
+    assert bench.job.attempts[-1].outcome.code is Why.LEASE_LAPSED
+
+
+def test_the_last_to_come_up_opens_the_rendezvous_once() -> None:
+    bench = Bench()
+    actions = bench.step(comes(bench, A), waits(bench, B))
+    assert opened(actions) == []
+    assert renewed(actions) == [(A, 106.0), (B, 106.0)]
+    assert opened(bench.step(comes(bench, A), comes(bench, B), after=1.0)) == [("", 1)]
+    assert (task(bench, B).waits, task(bench, B).arrival) == ("", NODE)
+    assert bench.job.state is JobState.STARTING
+    actions = bench.step(comes(bench, A), comes(bench, B), after=1.0)
+    assert opened(actions) == [], "they say it again, and nothing else"
+    assert renewed(actions) == [(A, 108.0), (B, 108.0)]
+    bench.step(*bench.runs(A, B), after=1.0)
+    assert bench.job.state.value == "running"
+    assert bench.step(comes(bench, A)) == [], "it has long begun"
+    assert task(bench, A).state is TaskState.RUNNING
+
+
+def test_what_has_come_up_does_not_wait_whatever_its_site_says() -> None:
+    bench = Bench()
+    bench.step(comes(bench, A))
+    assert renewed(bench.step(waits(bench, A), after=2.0)) == [(A, 108.0)]
+    assert (task(bench, A).waits, task(bench, A).arrival) == ("", NODE)
+
+
+def test_who_comes_up_elsewhere_must_be_told_of_again() -> None:
+    bench = Bench()
+    bench.step(comes(bench, A), comes(bench, B))
+    moved = Arrival(node="n8", address="10.0.0.8")
+    assert opened(bench.step(comes(bench, A, moved))) == [("", 1)]
+
+
+def test_nobody_meets_to_stop() -> None:
+    bench = Bench()
+    bench.step(comes(bench, A))
+    assert stops(bench.step(STOP)) == [(A, 20.0, Why.STOP_REQUESTED), (B, 20.0, Why.STOP_REQUESTED)]
+    assert opened(bench.step(comes(bench, B))) == []
+    assert task(bench, B).arrival == NODE
+
+
+def test_a_task_deemed_dead_neither_waits_nor_comes_up() -> None:
+    bench = Bench()
+    actions = bench.step(waits(bench, A), comes(bench, B), after=10.0)
+    assert renewed(actions) == []
+    assert opened(actions) == []
+    assert bench.job.state is JobState.QUEUED
+
+
+def test_a_site_that_starts_again_meets_by_itself() -> None:
+    bench = Bench()
+    bench.step(comes(bench, A), comes(bench, B))
+    bench.step(*bench.runs(A, B))
+    bench.step(TaskReady(**bench.about(A), resumed_step=0, independent_sites=True))
+    bench.step(*bench.ends(Why.KILLED, B))
+    for _ in range(40):
+        bench.step(*bench.runs(A), after=3.0)
+        if task(bench, B).life == 2:
+            break
+    assert (task(bench, B).waits, task(bench, B).arrival) == ("", None)
+    again = TaskArrived(**bench.about(B) | {"life": 2}, arrival=NODE)
+    assert opened(bench.step(again)) == [("b", 2)]

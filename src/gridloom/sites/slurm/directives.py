@@ -1,25 +1,29 @@
 """The words of ``#SBATCH`` lines: how sbatch takes a line apart, and how to write one (pure).
 
 The rules are sbatch's own, not a shell's: a backslash takes the meaning from the next character
-everywhere, also inside of quotes; a ``#`` that is not quoted ends the line.
+everywhere, also inside of quotes; a ``#`` that is not quoted ends the line, and so does an empty
+word. (Tried with sbatch 22.05.)
 """
 
 import re
 from collections.abc import Iterator
 
 MAGIC = "#SBATCH"
+_OLD_MAGIC = "#SLURM"
+"""What sbatch still reads, with a complaint."""
+
 WORD_BYTES_MAX = 8000
 """So long may one word be: sbatch has room for 8191 bytes."""
 
 _SPACES = " \t\n\v\f\r"
-_PLAIN = re.compile(r"[^\s\"'\\#]+")
+_PLAIN = re.compile(r"[^\s\"'\\#:][^\s\"'\\#]*")
 
 
 def split(text: str) -> list[str]:
     """Return the words of what stands behind ``#SBATCH`` on one line.
 
     Raises:
-        ValueError: A quote is not closed.
+        ValueError: A quote is not closed, or a word begins with a colon.
     """
     words: list[str] = []
     at = 0
@@ -62,8 +66,8 @@ def lines(script: str) -> Iterator[tuple[int, str, bool]]:
     """
     is_read = True
     for number, line in enumerate(script.split("\n"), start=1):
-        if line.startswith(MAGIC):
-            yield number, line.removeprefix(MAGIC), is_read
+        if line.startswith((MAGIC, _OLD_MAGIC)):
+            yield number, line.removeprefix(MAGIC).removeprefix(_OLD_MAGIC), is_read
         elif (said := line.strip(_SPACES)) and not said.startswith("#"):
             is_read = False
 
@@ -72,6 +76,8 @@ def _word(text: str, at: int) -> tuple[str, int]:
     """Return the word that begins at or after ``at``, empty at the end, and where it ends."""
     while at < len(text) and text[at] in _SPACES:
         at += 1
+    if text[at : at + 1] == ":":
+        raise ValueError("a word cannot begin with a colon there")
     word: list[str] = []
     quoted = ""
     while at < len(text) and (quoted or text[at] not in _SPACES):
@@ -89,7 +95,7 @@ def _word(text: str, at: int) -> tuple[str, int]:
         else:
             word.append(char)
     if quoted:
-        raise ValueError(f"a {quoted} is not closed")
+        raise ValueError(f"a quote {quoted} is not closed")
     return "".join(word), at
 
 

@@ -29,7 +29,7 @@ _TAIL = (
     *("MailUser", "MailType", "CpusPerTres", "MemPerTres", "NtasksPerTRES", "ReservationName"),
 )
 _AFTER_TEXT: dict[str, tuple[str, ...]] = {
-    "JobName": ("UserId",),
+    "JobName": ("HetJobIdSet", "UserId"),
     "Comment": (*_OUTPUTS, *_TAIL, "AdminComment", "Extra", "InstanceId", "Reason"),
     "Command": ("WorkDir", "SubmitLine"),
     "SubmitLine": ("WorkDir",),

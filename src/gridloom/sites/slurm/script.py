@@ -1,8 +1,10 @@
 """From what a job asks for to the batch script that asks for it and starts one command (pure).
 
-The script starts one ``srun``, which runs the command once on each node, and waits for it. Signals
-that the batch shell gets are handed on: Slurm sends the warning of ``--signal=B:...`` to the batch
-shell alone, and at a preemption the TERM of the steps reaches it only when the grace is over.
+The script starts one ``srun``, which runs the command once on each node, waits for it and ends as
+it does. Slurm gives the warning of ``--signal=B:...`` to the batch shell alone: the shell hands it
+on, through srun, to the tasks, which must catch it. At a preemption, a cancellation or the time
+limit the tasks get TERM from Slurm; the shell, which gets it later or never, hands it on as USR1,
+because an srun that gets TERM kills its tasks at once.
 """
 
 import re
@@ -13,33 +15,28 @@ from gridloom.base.errors import InputError, Problem
 from gridloom.sites.slurm.directives import MAGIC, directive
 from gridloom.sites.slurm.hostlist import compress
 from gridloom.sites.slurm.records import Gres
-from gridloom.sites.slurm.submission import Component, Container, Signal, Submission
+from gridloom.sites.slurm.submission import Component, Container, Mount, Signal, Submission
 
 _HET = f"{MAGIC} hetjob"
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _SIGNAL = re.compile(r"[A-Z][A-Z0-9]*|\d{1,2}")
-_FORWARDED = ("USR1", "TERM")
+_UNCATCHABLE = frozenset({"KILL", "STOP", "9", "19"})
+_PATH = re.compile(r"[^,:\s]+")
+_TO_TASKS = {"USR1": "USR1", "USR2": "USR2", "10": "USR1", "12": "USR2"}
+"""Signals that srun hands on; of others it makes something of its own, mostly an end."""
 
 # A trap ends `wait` before the step has ended: only a wait that none interrupted tells how it did.
-# A signal that comes before the step's number is known is kept until then.
+# A warning before srun has its step is lost: there is nothing to save yet.
 _WAIT = """\
 step=
-early=()
 forward() {
     again=1
-    if [ -n "$step" ]; then
-        kill -s "$1" "$step" 2>/dev/null
-    else
-        early+=("$1")
-    fi
+    [ -z "$step" ] || kill -s "$1" "$step" 2>/dev/null
 }
 %(traps)s
 
 %(srun)s &
 step=$!
-for signal in "${early[@]}"; do
-    kill -s "$signal" "$step" 2>/dev/null
-done
 again=1
 while [ -n "$again" ]; do
     again=
@@ -68,8 +65,10 @@ def render(submission: Submission, command: Sequence[str]) -> str:
     ]
     parts += [*exports, ""] if exports else []
     parts += [f"command=({shlex.join(_contained(submission.container, command))})", ""]
-    names = dict.fromkeys((*_FORWARDED, submission.signal.name if submission.signal else "USR1"))
-    traps = "\n".join(f"trap 'forward {name}' {name}" for name in names)
+    caught = dict.fromkeys(
+        ("USR1", "TERM", submission.signal.name if submission.signal else "USR1")
+    )
+    traps = "\n".join(f"trap 'forward {_TO_TASKS.get(name, 'USR1')}' {name}" for name in caught)
     return "\n".join(parts) + "\n" + _WAIT % {"traps": traps, "srun": _srun(submission)}
 
 
@@ -84,7 +83,9 @@ def _directives(submission: Submission) -> list[str]:
             try:
                 found.append(directive(option, value))
             except ValueError as error:
-                problems.append(Problem(f"{value[:60]!r} cannot be asked for: {error}", field=option))
+                problems.append(
+                    Problem(f"{value[:60]!r} cannot be asked for: {error}", field=option)
+                )
     if problems:
         raise InputError(problems)
     return found
@@ -177,7 +178,7 @@ def _contained(container: Container | None, command: Sequence[str]) -> list[str]
     """Return the command as each task executes it."""
     argv = list(command)
     if container and container.engine == "apptainer":
-        binds = [f"--bind={m.source}:{m.target}{_read_only(m.is_read_only)}" for m in container.mounts]
+        binds = [f"--bind={_mount(mount)}" for mount in container.mounts]
         gpus = {"": [], "nvidia": ["--nv"], "amd": ["--rocm"]}[container.gpus]
         start = [f"--pwd={container.directory}"] if container.directory else []
         argv = ["apptainer", "exec", *gpus, *binds, *start, container.image, *argv]
@@ -187,7 +188,7 @@ def _contained(container: Container | None, command: Sequence[str]) -> list[str]
 
 
 def _pyxis(container: Container) -> list[str]:
-    mounts = [f"{m.source}:{m.target}{_read_only(m.is_read_only)}" for m in container.mounts]
+    mounts = [_mount(mount) for mount in container.mounts]
     return [
         f"--container-image={container.image}",
         *([f"--container-mounts={','.join(mounts)}"] if mounts else []),
@@ -195,8 +196,8 @@ def _pyxis(container: Container) -> list[str]:
     ]
 
 
-def _read_only(is_read_only: bool) -> str:  # noqa: FBT001 - one value, told by its name
-    return ":ro" if is_read_only else ""
+def _mount(mount: Mount) -> str:
+    return f"{mount.source}:{mount.target}{':ro' if mount.is_read_only else ''}"
 
 
 def _gres(gres: Gres) -> str:
@@ -209,6 +210,22 @@ def _signal(signal: Signal) -> str:
 
 def _problems(submission: Submission, command: Sequence[str]) -> Iterator[Problem]:
     """Yield what no script could say, or would say wrongly."""
+    yield from _command_problems(submission, command)
+    signal, limit = submission.signal, submission.time_limit_min
+    if signal and (not _SIGNAL.fullmatch(signal.name) or signal.name in _UNCATCHABLE):
+        message = f"{signal.name!r} is no signal that a program can act on"
+        yield Problem(message, "as USR1", field="signal")
+    if not submission.components:
+        yield Problem("a job has at least one component", field="components")
+    if submission.array and len(submission.components) > 1:
+        yield Problem("Slurm has no arrays of heterogeneous jobs", field="array")
+    if limit is not None and limit < 1:
+        yield Problem("the shortest time limit is one minute", field="time_limit_min")
+    for component in submission.components:
+        yield from _component_problems(component)
+
+
+def _command_problems(submission: Submission, command: Sequence[str]) -> Iterator[Problem]:
     if not command:
         yield Problem("the command is empty", field="command")
     if any("\0" in word for word in (*command, *submission.environment.values())):
@@ -216,19 +233,9 @@ def _problems(submission: Submission, command: Sequence[str]) -> Iterator[Proble
     for name in submission.environment:
         if not _NAME.fullmatch(name):
             yield Problem(f"{name!r} is not a name of a variable", field="environment")
-    if submission.signal and not _SIGNAL.fullmatch(submission.signal.name):
-        yield Problem(f"{submission.signal.name!r} is no signal", "as USR1", field="signal")
-    if not submission.components:
-        yield Problem("a job has at least one component", field="components")
-    if submission.array and len(submission.components) > 1:
-        yield Problem("Slurm has no arrays of heterogeneous jobs", field="array")
-    if submission.time_limit_min is not None and submission.time_limit_min < 1:
-        yield Problem("the shortest time limit is one minute", field="time_limit_min")
-    for component in submission.components:
-        yield from _component_problems(component)
     for mount in submission.container.mounts if submission.container else ():
-        if re.search(r"[,:\s]", mount.source + mount.target) or not (mount.source and mount.target):
-            message = f"{mount.source!r} on {mount.target!r} cannot be mounted"
+        if not (_PATH.fullmatch(mount.source) and _PATH.fullmatch(mount.target)):
+            message = f"{mount.source!r} cannot be mounted on {mount.target!r}"
             yield Problem(message, "paths without spaces, commas and colons", field="mounts")
 
 

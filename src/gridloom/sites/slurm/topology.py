@@ -30,11 +30,7 @@ def topology(text: str, file: str = "") -> Topology:
                 switches.append(_switch(told))
             elif "blockname" in told:
                 blocks.append(_block(told))
-                sizes = sizes or _sizes(told.get("blocksize", ""))
-            elif "blocksizes" in told:
-                sizes = _sizes(told["blocksizes"])
-            elif "aggregatedblock" not in told:  # what scontrol derives from the rest
-                raise ValueError(f"neither a switch nor a block: {line[:60]!r}")
+            sizes = sizes or _sizes(told.get("blocksizes", told.get("blocksize", "")))
         except ValueError as error:
             problems.append(Problem(str(error), file=file, line=number))
     if not problems:
@@ -92,6 +88,9 @@ def _fields(line: str) -> dict[str, str]:
         if not equals:
             raise ValueError(f"{word!r} is not Name=value")
         told[key.lower()] = value
+    # Aggregated blocks are what scontrol derives from the others
+    if not {"switchname", "blockname", "blocksizes", "aggregatedblock"} & told.keys():
+        raise ValueError(f"neither a switch nor a block: {line[:60]!r}")
     return told
 
 
@@ -117,7 +116,7 @@ def _sizes(said: str) -> tuple[int, ...]:
 
 
 def _contradictions(switches: Sequence[Switch], blocks: Sequence[Block]) -> Iterator[str]:
-    """Yield what makes a tree none: a name twice, a switch that is missing, under two, or a ring."""
+    """Yield what makes a tree none: a switch twice, missing, below two, or in a ring."""
     names = [switch.name for switch in switches]
     yield from (f"switch {name} is there twice" for name in _twice(names))
     yield from (f"block {name} is there twice" for name in _twice(block.name for block in blocks))

@@ -1,8 +1,8 @@
 """Single values as Slurm writes them, in text and in JSON, to plain ones (pure).
 
-JSON tells a number as itself (to 22.05), or as ``{"set", "infinite", "number"}`` (since 23.02); text
-tells it with units. Both mark what is missing in several ways: ``(null)``, ``N/A``, ``Unknown``,
-``null``, and the largest numbers of 32 and of 64 bits.
+JSON tells a number as itself (to 22.05), or as ``{"set", "infinite", "number"}`` (since 23.02);
+text tells it with units. Both mark what is missing in several ways: ``(null)``, ``N/A``,
+``Unknown``, ``null``, and the largest numbers of 32 and of 64 bits.
 """
 
 import math
@@ -15,8 +15,8 @@ from gridloom.sites.slurm.hostlist import expand
 from gridloom.sites.slurm.records import ExitCode, Gres
 
 _ABSENT = frozenset(
-    ("", "(null)", "null", "n/a", "none", "unknown", "not_set", "invalid", "none assigned")
-    + ("partition_limit", "n/s")
+    {"", "(null)", "null", "n/a", "n/s", "none", "unknown", "not_set", "invalid"}
+    | {"none assigned", "partition_limit"}
 )
 _NOT_SET = frozenset({2**32 - 2, 2**64 - 2})
 _INFINITE = frozenset({2**32 - 1, 2**64 - 1})
@@ -56,7 +56,7 @@ def number(value: object) -> float | None:
     if value in _INFINITE:
         return math.inf
     if isinstance(value, bool) or not isinstance(value, int | float):
-        raise ValueError(f"{value!r} is not a number")
+        raise ValueError(f"{value!r} is not a number")  # noqa: TRY004 - of what was read
     return value
 
 

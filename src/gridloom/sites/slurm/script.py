@@ -72,6 +72,16 @@ def render(submission: Submission, command: Sequence[str]) -> str:
     return "\n".join(parts) + "\n" + _WAIT % {"traps": traps, "srun": _srun(submission)}
 
 
+def gres_text(gres: Gres) -> str:
+    """Return devices as they are asked for, as ``gpu:h100:8``."""
+    return ":".join([gres.name, *([gres.type] if gres.type else []), str(gres.count)])
+
+
+def signal_text(signal: Signal) -> str:
+    """Return a signal as it is asked for, as ``B:USR1@60``."""
+    return f"{'B:' if signal.to_batch else ''}{signal.name}@{signal.before_s}"
+
+
 def _directives(submission: Submission) -> list[str]:
     found = []
     problems = []
@@ -98,7 +108,7 @@ def _of_job(submission: Submission) -> Iterator[tuple[str, str]]:
         "job-name": submission.name,
         "dependency": submission.dependency,
         "array": submission.array,
-        "signal": _signal(signal) if signal else "",
+        "signal": signal_text(signal) if signal else "",
         "chdir": submission.directory,
         "output": submission.stdout,
         "error": submission.stderr,
@@ -138,7 +148,7 @@ def _of_component(component: Component) -> Iterator[tuple[str, str]]:
         "ntasks": str(component.nodes),
         "ntasks-per-node": "1",
         "nodelist": compress(component.nodelist),
-        "gres": ",".join(map(_gres, component.gres)),
+        "gres": ",".join(map(gres_text, component.gres)),
         "cpus-per-task": str(component.cpus_per_task or ""),
         f"mem{per}": "" if memory is None else f"{memory.mib}M" if memory.mib else "0",
         "switches": "" if switches is None else f"{switches.count}{wait}",
@@ -200,14 +210,6 @@ def _mount(mount: Mount) -> str:
     return f"{mount.source}:{mount.target}{':ro' if mount.is_read_only else ''}"
 
 
-def _gres(gres: Gres) -> str:
-    return ":".join([gres.name, *([gres.type] if gres.type else []), str(gres.count)])
-
-
-def _signal(signal: Signal) -> str:
-    return f"{'B:' if signal.to_batch else ''}{signal.name}@{signal.before_s}"
-
-
 def _problems(submission: Submission, command: Sequence[str]) -> Iterator[Problem]:
     """Yield what no script could say, or would say wrongly."""
     yield from _command_problems(submission, command)
@@ -244,7 +246,7 @@ def _component_problems(component: Component) -> Iterator[Problem]:
         "nodes": component.nodes,
         "cpus_per_task": component.cpus_per_task,
         "segment": component.segment,
-        "switches": component.switches and component.switches.count,
+        "switches": component.switches.count if component.switches else None,
     }
     for field, value in least.items():
         if value is not None and value < 1:
@@ -253,4 +255,4 @@ def _component_problems(component: Component) -> Iterator[Problem]:
         yield Problem("memory cannot be negative", field="memory")
     for gres in component.gres:
         if not re.fullmatch(r"[^\s,:()]+", gres.name) or not re.fullmatch(r"[^\s,()]*", gres.type):
-            yield Problem(f"{_gres(gres)!r} is no device", "as gpu:h100:8", field="gres")
+            yield Problem(f"{gres_text(gres)!r} is no device", "as gpu:h100:8", field="gres")

@@ -1,0 +1,121 @@
+"""The command lines by which Slurm is asked and told, each as its words (pure)."""
+
+from collections.abc import Iterable
+from typing import Literal
+
+from gridloom.base.errors import SiteError
+from gridloom.sites.slurm.parse_queue import BETWEEN, SACCT_FORMAT, SINFO_FORMAT, SQUEUE_FORMAT
+
+ENVIRONMENT = {"TZ": "UTC0", "SLURM_TIME_FORMAT": "standard", "LC_ALL": "C.UTF-8"}
+"""Variables of every command beside its user's own: what it prints is read by these."""
+
+Shown = Literal["job", "node", "partition", "reservation", "lic", "topology", "config"]
+
+
+def sbatch(*, is_tried: bool = False, is_held: bool = False) -> tuple[str, ...]:
+    """Return the command that takes a script from its standard input.
+
+    Args:
+        is_tried: Only say whether and when the job could start.
+        is_held: The job waits until it is released.
+    """
+    tried = ("--test-only",) if is_tried else ()
+    held = ("--hold",) if is_held else ()
+    return ("sbatch", "--parsable", *tried, *held)
+
+
+def submitted(printed: str) -> int:
+    """Return the job's id, of a heterogeneous job its first one, from what ``sbatch`` printed.
+
+    Raises:
+        SiteError: It printed something else.
+    """
+    lines = printed.strip().splitlines()
+    job_id = lines[-1].partition(";")[0] if lines else ""  # the cluster stands behind it
+    if not (job_id.isascii() and job_id.isdigit()):
+        raise SiteError(f"sbatch printed no job id but {printed.strip()[:80]!r}")
+    return int(job_id)
+
+
+def squeue(job_ids: Iterable[int] = (), *, user: str = "") -> tuple[str, ...]:
+    """Return the command that tells of many jobs at once, of ended ones as long as Slurm does.
+
+    Of several ids those that Slurm does not know are left out; a single one is an error.
+
+    Args:
+        job_ids: Which; none for all.
+        user: Whose; empty for everybody's.
+    """
+    ids = ",".join(map(str, job_ids))
+    return (
+        "squeue",
+        "--noheader",
+        "--states=all",
+        *((f"--jobs={ids}",) if ids else ()),
+        *((f"--user={user}",) if user else ()),
+        f"--format={SQUEUE_FORMAT}",
+    )
+
+
+def expected_starts(job_ids: Iterable[int]) -> tuple[str, ...]:
+    """Return the command that tells, in the same columns, when jobs that wait may start."""
+    ids = ",".join(map(str, job_ids))
+    return ("squeue", "--start", "--noheader", f"--jobs={ids}", f"--format={SQUEUE_FORMAT}")
+
+
+def sacct(job_ids: Iterable[int]) -> tuple[str, ...]:
+    """Return the command that tells of jobs from the accounts, once for each of their runs."""
+    return (
+        "sacct",
+        "--allocations",
+        "--duplicates",
+        "--noheader",
+        "--parsable2",
+        f"--delimiter={BETWEEN}",
+        f"--jobs={','.join(map(str, job_ids))}",
+        f"--format={SACCT_FORMAT}",
+    )
+
+
+def sinfo() -> tuple[str, ...]:
+    """Return the command that tells of all nodes."""
+    return ("sinfo", "--noheader", "--Node", f"--format={SINFO_FORMAT}")
+
+
+def show(what: Shown, name: str = "") -> tuple[str, ...]:
+    """Return the command that tells of one thing, or of all of a kind, in one line each.
+
+    Args:
+        what: Of which kind.
+        name: Its name or id; empty for all.
+    """
+    return ("scontrol", "--details", "--oneliner", "show", what, *((name,) if name else ()))
+
+
+def as_json(argv: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the same command with its answer in JSON: squeue, sinfo and sacct since 21.08.
+
+    scontrol has it since 23.02. squeue of 22.05 then tells of all jobs, whichever are asked for.
+    """
+    shaping = ("--format=", "--delimiter=", "--noheader", "--parsable2", "--oneliner")
+    return (argv[0], "--json", *(word for word in argv[1:] if not word.startswith(shaping)))
+
+
+def scancel(
+    job_id: int, *, signal: str = "", to: Literal["steps", "batch", "both"] = "steps"
+) -> tuple[str, ...]:
+    """Return the command that ends a job, or sends it a signal.
+
+    Args:
+        job_id: Which.
+        signal: Empty to end it: TERM to its steps, KILL after the site's ``KillWait``.
+        to: Whom the signal is for.
+    """
+    whom = {"steps": (), "batch": ("--batch",), "both": ("--full",)}[to]
+    how = (f"--signal={signal}", *whom) if signal else ()
+    return ("scancel", *how, str(job_id))
+
+
+def control(verb: Literal["hold", "release", "requeue"], job_id: int) -> tuple[str, ...]:
+    """Return the command that holds, releases or requeues a job."""
+    return ("scontrol", verb, str(job_id))

@@ -7,14 +7,14 @@ from gridloom.base.codec import digest
 NAME_MAX = 50
 """Characters of an object's name: what a JobSet appends for a pod must fit into 63 with it."""
 
-_DIGEST = 8
+_DIGEST = 12
 
 
 def object_name(job_id: str, attempt: int, *, life: int = 1) -> str:
     """Return the name of the objects of one life of one attempt, always the same one.
 
-    Two jobs never share a name: where the id itself is no DNS label, or too long, a digest of it
-    is part of the name.
+    Two jobs do not share a name: where the id itself is no DNS label, or too long, a digest of it
+    is part of the name, after two hyphens, which no other name has.
     """
     suffix = f"-a{attempt}" + (f"-l{life}" if life > 1 else "")
     room = NAME_MAX - len(suffix)
@@ -22,4 +22,5 @@ def object_name(job_id: str, attempt: int, *, life: int = 1) -> str:
     if slug == job_id and slug[0].isalpha() and len(slug) <= room:
         return slug + suffix
     head = re.sub(r"^[^a-z]*", "", slug) or "job"
-    return f"{head[: room - _DIGEST - 1].rstrip('-')}-{digest(job_id)[:_DIGEST]}{suffix}"
+    head = head[: room - _DIGEST - 2].rstrip("-")
+    return f"{head}--{digest(job_id)[:_DIGEST]}{suffix}"

@@ -284,7 +284,7 @@ def read_local_queue(data: object) -> LocalQueue:
     queue = convert(data, _Queue)
     status = queue.status
     active, sentence = _activity(queue)
-    used: dict[str, dict[str, int]] = msgspec.field(default_factory=dict)
+    used: dict[str, dict[str, int]] = {}
     usage = _usage(status.flavors_usage or status.flavor_usage)
     for (flavor, resource), (total, _) in usage.items():
         used.setdefault(flavor, {})[resource] = total

@@ -193,7 +193,7 @@ def read_workload(data: object) -> WorkloadSight:
     owners = sorted(workload.metadata.owner_references, key=lambda one: not one.controller)
     state, sentence = _state(workload)
     evicted = holding(status.conditions, "Evicted")
-    counts: dict[str, int] = msgspec.field(default_factory=dict)
+    counts: dict[str, int] = {}
     for one in status.scheduling_stats.evictions:
         counts[one.reason] = counts.get(one.reason, 0) + one.count
     by_ref = spec.priority_class_ref.name if spec.priority_class_ref else ""

@@ -74,5 +74,6 @@ def _failure_rules(submission: Submission) -> list[Manifest]:
     taken = [{"type": "DisruptionTarget", "status": "True"}]
     return [
         {"action": action, "onPodConditions": taken},
-        {"action": "FailJob", "onExitCodes": exits},
+        # Kubernetes 1.28 requires the second list of every rule, even where it stands for nothing
+        {"action": "FailJob", "onExitCodes": exits, "onPodConditions": []},
     ]

@@ -103,7 +103,7 @@ def container_env(submission: Submission) -> list[Manifest]:
 
 def literal(text: str) -> str:
     """Return ``text`` as the cluster must be told it: it would expand ``$(NAME)`` and ``$$``."""
-    return re.sub(r"\$(?=[$(])", "$$$$", text)
+    return re.sub(r"\$(?=[$(])", "$$", text)
 
 
 def stop_hook(submission: Submission) -> tuple[str, ...]:

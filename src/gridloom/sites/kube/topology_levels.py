@@ -61,7 +61,7 @@ def find_levels(
     if not nodes:
         return ()
     common = set.intersection(*({key for key, value in one.items() if value} for one in nodes))
-    found: dict[str, Level] = msgspec.field(default_factory=dict)
+    found: dict[str, Level] = {}
     for level in custom or _known(common):
         if level.label in common:
             found.setdefault(level.name, level)

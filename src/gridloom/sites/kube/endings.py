@@ -86,13 +86,14 @@ def signal_of(exit_code: int, told: int = 0) -> int:
 def first_cause(endings: list[Ending]) -> Ending | None:
     """Return the ending that explains the others; nothing when there is none.
 
-    When one pod of a gang is lost, its peers fail for lack of it: whatever befell a pod from
-    outside says more than an exit, an exit with a cause more than that of a victim, and of two
-    that say as much the earlier one.
+    When one pod of a gang is lost, its peers fail for lack of it: a victim says least of those
+    that did not end well, what befell a pod from outside says more than an exit, and of two that
+    say as much the earlier one counts.
     """
     return min(endings, key=_rank, default=None)
 
 
-def _rank(ending: Ending) -> tuple[int, bool, float, str]:
-    victim = ending.why is Why.PEER_LOST
-    return (_STANDING.index(ending.kind), victim, ending.ended_s or float("inf"), ending.sentence)
+def _rank(ending: Ending) -> tuple[bool, bool, int, float, str]:
+    done, victim = ending.kind is EndKind.DONE, ending.why is Why.PEER_LOST
+    ended_s = ending.ended_s or float("inf")
+    return (done, victim, _STANDING.index(ending.kind), ended_s, ending.sentence)

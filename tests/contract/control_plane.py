@@ -6,6 +6,7 @@ from pathlib import Path
 from gridloom.agent.processes import sweep
 from gridloom.base.codec import decode
 from gridloom.base.system import SystemClock
+from gridloom.model.inventory import Site
 from gridloom.sites.local.driver import LocalDriver
 from gridloom.wire.agent import TaskOrder
 
@@ -14,7 +15,8 @@ def main() -> None:
     clock = SystemClock()
     order = decode(Path(sys.argv[2]).read_bytes(), TaskOrder)
     driver = LocalDriver(Path(sys.argv[1]), sys.executable, clock, sweep)
-    assert not driver.submit([order])
+    site = Site(name=order.task.site, kind="local", nodes=())
+    assert not driver.submit(site, [order])
     while True:
         driver.renew(order.task, clock.now_s() + order.lease_s)
         clock.sleep(0.5)

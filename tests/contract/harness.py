@@ -18,12 +18,11 @@ import psutil
 from gridloom.agent.processes import sweep
 from gridloom.base.system import SystemClock
 from gridloom.model.event import AnyEvent, TaskArrived, TaskEnded, TaskRunning
-from gridloom.model.inventory import CPU
+from gridloom.model.inventory import CPU, Site
 from gridloom.model.life import Outcome
 from gridloom.ports.driver import Driver
 from gridloom.sites.local.driver import LocalDriver
-from gridloom.sites.local.render import task_directory
-from gridloom.wire.agent import RankOrder, TaskOrder, TaskRef
+from gridloom.wire.agent import RankOrder, TaskOrder, TaskRef, task_directory
 from gridloom.wire.launch import Rank
 
 T = TypeVar("T")
@@ -53,6 +52,8 @@ def is_alive(process: psutil.Process) -> bool:
 
 class DriverHarness(ABC):
     """One kind of site, and what a test must be able to do there behind the driver's back."""
+
+    site: Site
 
     def __init__(self, home: Path) -> None:
         self.home = home
@@ -151,6 +152,8 @@ class DriverHarness(ABC):
 
 class LocalHarness(DriverHarness):
     """This machine."""
+
+    site = Site(name="here", kind="local", nodes=())
 
     def driver(self) -> Driver:
         return LocalDriver(self.runs, sys.executable, CLOCK, sweep)

@@ -91,7 +91,7 @@ def test_nothing_survives(
 ) -> None:
     order = harness.order(python(HIDES_WELL), lease_s=lease_s, lapse_grace_s=0.2)
     driver = harness.driver()
-    assert not driver.submit([order])
+    assert not driver.submit(harness.site, [order])
     processes = harness.marks(order, *WELL_HIDDEN)
     control = Control(driver, order, renews=False)
     guards = harness.guards(order.task)
@@ -105,14 +105,14 @@ def test_nothing_survives(
 def test_nothing_survives_the_loss_of_supervisor_and_guardian(harness: DriverHarness) -> None:
     order = harness.order(python(HIDES))
     first = harness.driver()
-    assert not first.submit([order])
+    assert not first.submit(harness.site, [order])
     rank, *hidden = harness.marks(order, *HIDDEN)
     guards = harness.guards(order.task)
     assert len(guards) == 2
     signal_all(guards, signal.SIGKILL)
     eventually(lambda: not is_alive(rank))  # the kernel does that, with no driver to look
     second = harness.driver()
-    assert not second.submit([order]), "what was started is not started again"
+    assert not second.submit(harness.site, [order]), "what was started is not started again"
     outcome = Control(second, order).end()
     assert outcome.code is Why.SUPERVISOR_LOST
     assert outcome.sentence.startswith("the supervisor of here/n1 is gone without a word")
@@ -128,14 +128,14 @@ def test_what_was_killed_before_its_first_rank_ran_counts_as_started(
     log_file = Path(order.ranks[0].log_file)
     log_file.parent.mkdir(parents=True)
     os.mkfifo(log_file)  # holds the supervisor up when it opens that, until somebody reads
-    assert not harness.driver().submit([order])
+    assert not harness.driver().submit(harness.site, [order])
     eventually(lambda: len(harness.guards(order.task)) == 2)
     guards = harness.guards(order.task)
     signal_all(guards, signal.SIGKILL)
     log_file.unlink()
     driver = harness.driver()
     eventually(lambda: not any(map(is_alive, guards)))
-    assert not driver.submit([order])
+    assert not driver.submit(harness.site, [order])
     assert Control(driver, order).end().code is Why.SUPERVISOR_LOST
     assert not list(Path(order.env["MARKS"]).iterdir())
 
@@ -176,7 +176,7 @@ def test_a_resubmission_at_any_moment_starts_nothing_twice(harness: DriverHarnes
             CLOCK.sleep(delay_s)
             plane.kill()
     driver = harness.driver()
-    assert not driver.submit([order])
+    assert not driver.submit(harness.site, [order])
     (rank,) = harness.marks(order, "rank-0")
     eventually(lambda: len(harness.guards(order.task)) == 2)
     assert is_alive(rank), "a second start would have failed, and ended the task"

@@ -15,7 +15,7 @@ from gridloom.model.reason import Why
 def started(harness: DriverHarness, body: str, **more: object) -> Control:
     order = harness.order(python(body), **more)  # type: ignore[arg-type]
     driver = harness.driver()
-    assert not driver.submit([order])
+    assert not driver.submit(harness.site, [order])
     return Control(driver, order)
 
 
@@ -145,7 +145,7 @@ def test_a_program_that_cannot_be_started_is_a_fault_of_the_job(
     }
     driver = harness.driver()
     for order in cases.values():
-        assert not driver.submit([order])
+        assert not driver.submit(harness.site, [order])
     for what, order in cases.items():
         outcome = Control(driver, order).end()
         assert (outcome.code, outcome.sentence) == (
@@ -158,7 +158,7 @@ def test_a_log_that_cannot_be_written_is_a_fault_of_the_disk(harness: DriverHarn
     order = harness.order(python("pass"))
     Path(order.ranks[0].log_file).mkdir(parents=True)
     driver = harness.driver()
-    assert not driver.submit([order])
+    assert not driver.submit(harness.site, [order])
     assert Control(driver, order).end().code is Why.IO
 
 
@@ -167,14 +167,14 @@ def test_a_task_is_started_once(harness: DriverHarness) -> None:
     order = harness.order(python(once))
     drivers = [harness.driver() for _ in range(3)]
     for driver in [*drivers, *drivers]:
-        assert not driver.submit([order])
+        assert not driver.submit(harness.site, [order])
     control = Control(drivers[1], order)
     control.sees(TaskRunning)
-    assert not harness.driver().submit([order])
+    assert not harness.driver().submit(harness.site, [order])
     harness.go(order)
     assert control.end().code is Why.COMPLETED
     for driver in (drivers[0], harness.driver()):
-        assert not driver.submit([order])
+        assert not driver.submit(harness.site, [order])
         assert Control(driver, order).end().code is Why.COMPLETED, "it ended, and is not run again"
     eventually(lambda: not harness.guards(order.task))
 
@@ -182,7 +182,7 @@ def test_a_task_is_started_once(harness: DriverHarness) -> None:
 def test_a_new_driver_takes_over(harness: DriverHarness) -> None:
     order = harness.order(python(SAVES), lease_s=2.0)
     first = harness.driver()
-    assert not first.submit([order])
+    assert not first.submit(harness.site, [order])
     harness.marks(order, "rank-0")
     del first
     control = Control(harness.driver(), order)
@@ -245,7 +245,7 @@ def test_a_stop_before_the_start_is_obeyed(harness: DriverHarness) -> None:
     order = harness.order(python(DEAF))
     driver = harness.driver()
     driver.stop(order.task, 0.0, "was cancelled")
-    assert not driver.submit([order])
+    assert not driver.submit(harness.site, [order])
     assert Control(driver, order).end().code is Why.STOP_REQUESTED
 
 
@@ -272,7 +272,7 @@ def test_a_lease_that_had_lapsed_starts_nothing(harness: DriverHarness) -> None:
         **{f: getattr(order, f) for f in order.__struct_fields__} | {"lease_until_s": CLOCK.now_s()}
     )
     driver = harness.driver()
-    assert not driver.submit([lapsed])
+    assert not driver.submit(harness.site, [lapsed])
     outcome = Control(driver, order).end()
     assert outcome.code is Why.LEASE_LAPSED
     assert outcome.sentence == "the lease had lapsed before the task was started"
@@ -282,7 +282,7 @@ def test_a_lease_that_had_lapsed_starts_nothing(harness: DriverHarness) -> None:
 def test_a_lease_that_is_not_renewed_ends_the_task(harness: DriverHarness) -> None:
     order = harness.order(python(DEAF), ranks=2, lease_s=1.0)
     driver = harness.driver()
-    assert not driver.submit([order])
+    assert not driver.submit(harness.site, [order])
     deaf = harness.marks(order, "rank-0", "rank-1")
     outcome = Control(driver, order, renews=False).end()
     assert outcome.code is Why.LEASE_LAPSED
@@ -295,7 +295,7 @@ def test_a_lease_that_is_not_renewed_ends_the_task(harness: DriverHarness) -> No
 def test_a_site_refuses_with_a_reason(harness: DriverHarness) -> None:
     order = harness.order(python(STAY))
     harness.spoil(order)
-    reason = harness.driver().submit([order])[order.task]
+    reason = harness.driver().submit(harness.site, [order])[order.task]
     assert reason.code is Why.IO
     assert reason.sentence.startswith("the task cannot be started: ")
     assert reason.remedy

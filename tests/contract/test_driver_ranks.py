@@ -34,7 +34,7 @@ OF_TORCHRUN_ONLY = {
 def environments(harness: DriverHarness, ranks: int) -> list[dict[str, str]]:
     order = harness.order(python(DUMP), ranks=ranks, env={"MY": "own"})
     driver = harness.driver()
-    assert not driver.submit([order])
+    assert not driver.submit(harness.site, [order])
     assert Control(driver, order).end().code is Why.COMPLETED
     marks = Path(order.env["MARKS"])
     found = [json.loads((marks / f"env-{rank}.json").read_text()) for rank in range(ranks)]
@@ -84,7 +84,7 @@ def test_a_rank_does_not_inherit_what_the_control_plane_ignores(harness: DriverH
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
     driver = harness.driver()
     try:
-        assert not driver.submit([order])
+        assert not driver.submit(harness.site, [order])
     finally:
         signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})
         for number, handler in kept.items():
@@ -113,7 +113,7 @@ os.replace(report + ".new", report)
 """
     order = harness.order(python(body))
     driver = harness.driver()
-    assert not driver.submit([order])
+    assert not driver.submit(harness.site, [order])
     control = Control(driver, order)
     clock, until_s = SystemClock(), SystemClock().monotonic_s() + 30
     while not any(isinstance(f, StepReported) and f.step == 50_000 for f in control.facts):
@@ -133,7 +133,7 @@ def test_a_report_file_that_is_none_does_no_harm(harness: DriverHarness, spoil: 
     body = f"report = os.environ['GRIDLOOM_REPORT_FILE']; {spoil}; time.sleep(0.2); sys.exit(4)"
     order = harness.order(python(body))
     driver = harness.driver()
-    assert not driver.submit([order])
+    assert not driver.submit(harness.site, [order])
     assert Control(driver, order).end().exit_code == 4
 
 
@@ -146,7 +146,7 @@ def test_ranks_that_are_to_meet_wait_until_they_are_told_where(harness: DriverHa
         port = taken.getsockname()[1]
         order = harness.order(python(tells), meets=(port, port + 3))
         driver = harness.driver()
-        assert not driver.submit([order])
+        assert not driver.submit(harness.site, [order])
         control = Control(driver, order)
         arrival = control.sees(TaskArrived).arrival
         assert arrival.node
@@ -167,7 +167,7 @@ def test_ranks_that_are_to_meet_wait_until_they_are_told_where(harness: DriverHa
 def test_what_waits_for_others_can_be_cancelled(harness: DriverHarness) -> None:
     order = harness.order(python("print('never')"), meets=(29400, 29403))
     driver = harness.driver()
-    assert not driver.submit([order])
+    assert not driver.submit(harness.site, [order])
     control = Control(driver, order)
     control.sees(TaskArrived)
     driver.stop(order.task, 0.0, "cancelled")

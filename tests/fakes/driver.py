@@ -18,6 +18,7 @@ from gridloom.model.event import (
     TaskRunning,
     TaskWaiting,
 )
+from gridloom.model.inventory import Site
 from gridloom.model.life import Arrival, Outcome
 from gridloom.model.reason import Reason, Why
 from gridloom.wire.agent import Rendezvous, TaskOrder, TaskRef
@@ -282,7 +283,7 @@ class FakeDriver:
         self._read: dict[TaskRef, int] = {}
         self.chooses_nodes = world.program.queue_s is not None
 
-    def submit(self, orders: Sequence[TaskOrder]) -> Mapping[TaskRef, Reason]:
+    def submit(self, site: Site, orders: Sequence[TaskOrder]) -> Mapping[TaskRef, Reason]:
         refusals = {order.task: self._submit(order) for order in orders}
         return {task: reason for task, reason in refusals.items() if reason is not None}
 

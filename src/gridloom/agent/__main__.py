@@ -1,9 +1,14 @@
-"""Entry of the supervisor's process: ``python -m gridloom.agent TASK_DIRECTORY``."""
+"""Entry of the supervisor's process.
+
+``python -m gridloom.agent TASK_DIRECTORY`` supervises that task. ``python -m gridloom.agent --gang
+GANG_DIRECTORY`` is what each node of a batch job runs: one task of a gang, by the node's number.
+"""
 
 import fcntl
 import os
 import signal
 import sys
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import IO
 
@@ -13,10 +18,10 @@ from gridloom.agent.supervise import Supervisor
 from gridloom.base.clock import Clock
 from gridloom.base.codec import decode
 from gridloom.base.files import sync_directory
-from gridloom.base.sockets import can_listen, rows
+from gridloom.base.sockets import can_listen, own_address, rows
 from gridloom.base.system import SystemClock
 from gridloom.model.life import Arrival
-from gridloom.wire.agent import LOCK_FILE, ORDER_FILE, REPORTS_FILE, TaskOrder
+from gridloom.wire.agent import GANG_FILE, LOCK_FILE, ORDER_FILE, REPORTS_FILE, Gang, TaskOrder
 
 _LOCK_TRIES = 250
 _LOCK_WAIT_S = 0.02
@@ -24,7 +29,7 @@ _LOCK_WAIT_S = 0.02
 
 def main() -> int:
     """Supervise the task of one directory; do nothing when somebody does or did."""
-    directory = Path(sys.argv[1])
+    directory, network = _place(sys.argv[1:], os.environ)
     clock = SystemClock()
     # Held by the supervisor and by its guardian, so that a free lock means: nobody is left.
     lock = _lock(directory, clock)
@@ -38,24 +43,35 @@ def main() -> int:
     fresh_signals()
 
     def supervise(processes: TaskProcesses) -> None:
-        arrival = _arrival(order)
+        arrival = _arrival(order, network)
         supervisor = Supervisor(order, directory, os.environ, clock, processes, arrival)
-        signal.signal(signal.SIGTERM, lambda *_: supervisor.ask_to_stop())
+        for number in (signal.SIGTERM, signal.SIGUSR1):
+            signal.signal(number, lambda *_: supervisor.ask_to_stop())
         supervisor.run()
 
     guard(order.task.token, order.lease_s + order.lapse_grace_s, supervise)
     return 0
 
 
-def _arrival(order: TaskOrder) -> Arrival | None:
+def _place(arguments: Sequence[str], environment: Mapping[str, str]) -> tuple[Path, str | None]:
+    """Return the directory of the task that is ours, and the network of a gang's nodes."""
+    if arguments[0] != "--gang":
+        return Path(arguments[0]), None
+    gang = decode((Path(arguments[1]) / GANG_FILE).read_bytes(), Gang)
+    return Path(gang.directories[int(environment["SLURM_PROCID"])]), gang.network
+
+
+def _arrival(order: TaskOrder, network: str | None) -> Arrival | None:
     """Return where this is, if the ranks are to wait until the tasks know of each other."""
     if order.meets is None:
         return None
     rank = order.ranks[0].rank
-    address = rank.node_addresses[rank.node_rank]
+    node, address = order.task.node, rank.node_addresses[rank.node_rank]
+    if network is not None:
+        node, address = os.environ.get("SLURMD_NODENAME", node), own_address(network)
     first, last = order.meets
     free = (port for port in range(first, last + 1) if can_listen(address, port))
-    return Arrival(node=order.task.node, address=address, free_ports=rows(free))
+    return Arrival(node=node, address=address, free_ports=rows(free))
 
 
 def _lock(directory: Path, clock: Clock) -> IO[bytes] | None:

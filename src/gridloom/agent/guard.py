@@ -31,9 +31,11 @@ def guard(token: str, patience_s: float, supervise: Callable[[TaskProcesses], No
         supervise(TaskProcesses(token, lambda: _beat(writer)))
         raise SystemExit(0)
     os.close(writer)
-    signal.signal(signal.SIGTERM, lambda *_: os.kill(pid, signal.SIGTERM))
+    for number in (signal.SIGTERM, signal.SIGUSR1):  # a batch system warns with either
+        signal.signal(number, lambda *_: os.kill(pid, signal.SIGTERM))
     stuck = _watch(reader, patience_s)
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    for number in (signal.SIGTERM, signal.SIGUSR1):
+        signal.signal(number, signal.SIG_IGN)
     os.close(reader)
     if stuck:
         os.kill(pid, signal.SIGKILL)

@@ -1,8 +1,13 @@
 """Which ports of this machine a process could listen on."""
 
 import errno
+import ipaddress
 import socket
 from collections.abc import Iterable
+
+import psutil
+
+from gridloom.base.errors import SiteError
 
 
 def can_listen(address: str, port: int) -> bool:
@@ -23,6 +28,31 @@ def can_listen(address: str, port: int) -> bool:
                 raise
             return False
     return True
+
+
+def own_address(network: str) -> str:
+    """Return an address of this machine by which others reach it.
+
+    Args:
+        network: In which, as ``10.0.0.0/8``; empty for the one that its host name stands for.
+
+    Raises:
+        SiteError: It has none.
+    """
+    name = socket.gethostname()
+    if not network:
+        try:
+            return socket.gethostbyname(name)
+        except OSError as error:
+            raise SiteError(f"the host name {name} stands for no address: {error}") from error
+    within = ipaddress.ip_network(network)
+    for addresses in psutil.net_if_addrs().values():
+        for one in addresses:
+            if one.family in (socket.AF_INET, socket.AF_INET6):
+                address = ipaddress.ip_address(one.address.partition("%")[0])
+                if address in within:
+                    return str(address)
+    raise SiteError(f"{name} has no address in {network}")
 
 
 def rows(ports: Iterable[int]) -> tuple[tuple[int, int], ...]:

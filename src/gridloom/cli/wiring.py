@@ -21,7 +21,10 @@ from gridloom.core.turn import LeaseTerms
 from gridloom.model.action import CloseJob
 from gridloom.model.inventory import Inventory
 from gridloom.model.life import Job
+from gridloom.ports.driver import Driver
 from gridloom.sites.local.driver import LocalDriver
+from gridloom.sites.slurm.client import SlurmClient
+from gridloom.sites.slurm.driver import SlurmDriver
 from gridloom.store.journal import SqlJournal
 
 _ROUTINE_S = 2.0
@@ -165,7 +168,10 @@ class Plane:
     def _build_loop(self) -> ControlLoop:
         runs = self.settings.runs
         terms = LeaseTerms()
-        drivers = {"local": LocalDriver(runs, sys.executable, self.clock, sweep)}
+        drivers: dict[str, Driver] = {
+            "local": LocalDriver(runs, sys.executable, self.clock, sweep),
+            "slurm": SlurmDriver(runs, self.clock, SlurmClient()),
+        }
         dispatch = Dispatch(self.journal, drivers, runs, terms, close=self._close)
         return ControlLoop(
             self.journal, Intake(self.journal, self.clock, _ROUTINE_S), dispatch, self.clock

@@ -1,6 +1,6 @@
 """Carries intentions out, once each: actions of the outbox to the drivers of their sites."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import groupby
 from pathlib import Path
 
@@ -23,7 +23,7 @@ from gridloom.model.action import (
     StopTask,
 )
 from gridloom.model.event import AnyEvent, TaskRefused
-from gridloom.model.inventory import Inventory
+from gridloom.model.inventory import Inventory, Site
 from gridloom.model.life import Attempt, Job, Task
 from gridloom.model.reason import Reason, Why
 from gridloom.ports.driver import Driver
@@ -134,7 +134,11 @@ class Dispatch:
 
     def _start(self, state: State, start: Start) -> list[AnyEvent]:
         run_dir = self._runs / start.job_id
-        meets = self._meets(state, start)
+        sites = {site.name: site for site in state.inventory.sites} if state.inventory else {}
+        gone = {task.site for task in start.placement.tasks} - sites.keys()
+        if gone:
+            return [_refused(ref, _why_gone(gone)) for ref in task_refs(start)]
+        meets = self._meets(sites, start)
         try:
             port = self._master_port(state, start) if meets is None else 0
         except (SiteError, OSError) as error:
@@ -148,19 +152,18 @@ class Dispatch:
             lapse_grace_s=self._terms.kill_margin_s * _LAPSE_GRACE_SHARE,
         )
         facts: list[AnyEvent] = []
-        for _, group in groupby(orders, key=lambda order: order.task.site):
+        for name, group in groupby(orders, key=lambda order: order.task.site):
             # Nodes of one site are neighbours
             together = tuple(replace(order, meets=meets) for order in group)
-            refusals = self._driver(state, together[0].task).submit(together)
+            refusals = self._drivers[sites[name].kind].submit(sites[name], together)
             facts.extend(_refused(ref, reason) for ref, reason in refusals.items())
         return facts
 
-    def _meets(self, state: State, start: Start) -> tuple[int, int] | None:
+    def _meets(self, sites: Mapping[str, Site], start: Start) -> tuple[int, int] | None:
         """Return the ports that rank 0 may listen on, if nobody knows yet on which node it will."""
         tasks = start.placement.tasks
-        assert state.inventory is not None
-        if any(self._drivers[self._kind(state, task.site)].chooses_nodes for task in tasks):
-            return state.inventory.site(tasks[0].site).ports
+        if any(self._drivers[sites[task.site].kind].chooses_nodes for task in tasks):
+            return sites[tasks[0].site].ports
         return None
 
     def _meet(self, state: State, action: OpenRendezvous) -> list[AnyEvent]:
@@ -261,6 +264,15 @@ def _task_ref(job_id: str, attempt: Attempt, task: Task) -> TaskRef:
 def _remember(path: Path, port: int) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     replace_file(path, encode(port))
+
+
+def _why_gone(sites: Iterable[str]) -> Reason:
+    names = ", ".join(sorted(sites))
+    return Reason(
+        code=Why.REFUSED,
+        sentence=f"not in the grid any more: {names}",
+        remedy="put it back into the grid file",
+    )
 
 
 def _why_no_port(error: SiteError | OSError) -> Reason:

@@ -19,6 +19,7 @@ _ASKED = frozenset({Why.STOP_REQUESTED, Why.CANCEL_REQUESTED, Why.BUDGET_SPENT})
 _TELLING: tuple[frozenset[Why], ...] = (
     PERMANENT,
     INFRASTRUCTURE - {Why.PEER_LOST},
+    frozenset({Why.PREEMPTED, Why.OUT_OF_MEMORY}),
     frozenset({Why.EXITED, Why.POISONED}),
     frozenset({Why.PEER_LOST}),
     _ASKED,
@@ -73,6 +74,8 @@ def judge(job: Job, why: Outcome) -> Verdict:
         return Verdict(state=JobState.STOPPED, reason=job.wanted_reason)
     if job.wanted in {"resume", "evict"}:
         return Verdict(state=JobState.QUEUED, reason=None, anew=job.wanted == "resume")
+    if why.code is Why.PREEMPTED:  # by its site, not by us: it waits there for its turn again
+        return Verdict(state=JobState.QUEUED, reason=None)
     if why.code in _ASKED:
         return Verdict(state=JobState.STOPPED, reason=_because(why, why.sentence))
     return _after_failure(job, why)

@@ -1,5 +1,7 @@
 """What there is: sites, their nodes and accelerators, and the links between sites."""
 
+from typing import Literal
+
 import msgspec
 
 from gridloom.model.policy import Policy
@@ -36,12 +38,43 @@ class Node(msgspec.Struct, frozen=True, kw_only=True):
     resources: dict[str, int] = msgspec.field(default_factory=dict)
 
 
+class SlurmAccess(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """How jobs are handed to the Slurm of a site.
+
+    Attributes:
+        account: Charged to; empty for the user's default, as with all that is empty here.
+        partition: Where.
+        qos: Quality of service.
+        reservation: Inside which.
+        constraint: Features of the nodes, as ``a100&ib``.
+        placement: Whether Slurm chooses the nodes, or takes those that gridloom has chosen.
+        time_limit_s: Of a job at the site; 0 for the partition's default.
+        gres: What Slurm calls the devices of a kind, as ``{"h100": "gpu:hopper"}``; of other kinds
+            ``gpu``.
+        network: Addresses by which nodes reach each other, as ``10.0.0.0/8``; empty: by host name.
+        python: Interpreter there with gridloom; empty for the one that runs here.
+        environment: Variables of Slurm's commands, as ``{"SLURM_CONF": "/etc/slurm/b.conf"}``.
+    """
+
+    account: str = ""
+    partition: str = ""
+    qos: str = ""
+    reservation: str = ""
+    constraint: str = ""
+    placement: Literal["delegate", "pin"] = "delegate"
+    time_limit_s: float = 0.0
+    gres: dict[str, str] = {}
+    network: str = ""
+    python: str = ""
+    environment: dict[str, str] = {}
+
+
 class Site(msgspec.Struct, frozen=True, kw_only=True):
     """One administrative place, reached by one driver.
 
     Attributes:
         name: Unique in the grid.
-        kind: Which driver reaches it: ``local``.
+        kind: Which driver reaches it: ``local`` or ``slurm``.
         nodes: Its machines, in the order in which they are filled.
         price_per_accelerator_hour: In the grid's currency; 0 when free or unknown.
         power_w_per_accelerator: Draw of one busy device with its share of the node, in watts.
@@ -50,6 +83,7 @@ class Site(msgspec.Struct, frozen=True, kw_only=True):
             ``("spine", "leaf", "rack")``. Above them is ``site``, below ``node`` and ``island``.
         queues: Whose jobs may run here; empty for everybody's.
         carbon_g_per_kwh: Of its electricity; 0 when unknown.
+        slurm: How its Slurm is used, if it has one.
     """
 
     name: str
@@ -61,6 +95,7 @@ class Site(msgspec.Struct, frozen=True, kw_only=True):
     levels: tuple[str, ...] = ()
     queues: tuple[str, ...] = ()
     carbon_g_per_kwh: float = 0.0
+    slurm: SlurmAccess | None = None
 
 
 class Link(msgspec.Struct, frozen=True, kw_only=True):

@@ -55,6 +55,9 @@ class Why(StrEnum):
     RESIZED = "resized"
     MOVED = "moved"
     NODE_LOST = "node_lost"
+    OUT_OF_MEMORY = "out_of_memory"
+    TIME_LIMIT = "time_limit"
+    CANCELLED_AT_SITE = "cancelled_at_site"
 
 
 INFRASTRUCTURE = frozenset(
@@ -65,6 +68,8 @@ INFRASTRUCTURE = frozenset(
         Why.LEASE_LAPSED,
         Why.REFUSED,
         Why.NODE_LOST,
+        Why.TIME_LIMIT,
+        Why.CANCELLED_AT_SITE,
     }
 )
 """Causes outside the program: another attempt may well succeed."""

@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 from gridloom.model.event import AnyEvent
+from gridloom.model.inventory import Site
 from gridloom.model.reason import Reason
 from gridloom.wire.agent import Rendezvous, TaskOrder, TaskRef
 
@@ -21,12 +22,13 @@ class Driver(Protocol):
 
     chooses_nodes: bool
 
-    def submit(self, orders: Sequence[TaskOrder]) -> Mapping[TaskRef, Reason]:
+    def submit(self, site: Site, orders: Sequence[TaskOrder]) -> Mapping[TaskRef, Reason]:
         """Start the tasks of one site that start together; return those that it will not start.
 
         Idempotent by ``order.task``: a task that was started before is not started again.
 
         Args:
+            site: The site, as the grid has it now.
             orders: All tasks that an attempt, or a life of it, has at the site, in rank order.
         """
         ...

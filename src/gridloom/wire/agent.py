@@ -17,6 +17,7 @@ ORDER_FILE = "order.json"
 LEASE_FILE = "lease.json"
 STOP_FILE = "stop.json"
 RENDEZVOUS_FILE = "rendezvous.json"
+GANG_FILE = "gang.json"
 REPORTS_FILE = "reports.jsonl"
 LOCK_FILE = "lock"
 
@@ -64,6 +65,12 @@ def life_directory(run_dir: PurePath, attempt: int, life: int) -> PurePath:
     return directory / f"life-{life}" if life > 1 else directory
 
 
+def task_directory(runs: PurePath, task: TaskRef) -> PurePath:
+    """Return where a task's orders and reports live, under the directory of all runs."""
+    life = life_directory(runs / task.job_id, task.attempt, task.life)
+    return life / f"{task.site}.{task.node}"
+
+
 class RankOrder(msgspec.Struct, frozen=True, kw_only=True):
     """One process to start.
 
@@ -108,6 +115,19 @@ class TaskOrder(msgspec.Struct, frozen=True, kw_only=True):
     lapse_grace_s: float
     grace_s: float
     meets: tuple[int, int] | None = None
+
+
+class Gang(msgspec.Struct, frozen=True, kw_only=True):
+    """Tasks of one site that its scheduler starts on nodes of its own choice.
+
+    Attributes:
+        directories: Of the tasks, in rank order: the supervisor on the site's first node takes the
+            first, and so on.
+        network: Addresses by which the nodes reach each other, as ``10.0.0.0/8``; empty: by name.
+    """
+
+    directories: tuple[str, ...]
+    network: str = ""
 
 
 class Rendezvous(msgspec.Struct, frozen=True, kw_only=True):

@@ -32,6 +32,7 @@ from gridloom.wire.model_document import to_shape
 from gridloom.wire.parallel_document import is_open, to_plan
 from gridloom.wire.policy_document import POLICY_NAMES, PolicyDocument
 from gridloom.wire.queue_document import CohortDocument, QueueDocument
+from gridloom.wire.slurm_document import to_access
 from gridloom.wire.sync_document import to_sync
 
 _WARMUP_STEPS_MAX = 20
@@ -277,6 +278,7 @@ def _site(name: str, site: SiteDocument) -> Site:
         levels=site_levels(site),
         queues=site.queues,
         carbon_g_per_kwh=site.carbon,
+        slurm=to_access(site.slurm) if site.slurm else None,
     )
 
 

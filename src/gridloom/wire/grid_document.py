@@ -23,6 +23,7 @@ from gridloom.wire.documents_names import NODES_MAX, QUEUE_NAME, RANGE_PATTERN, 
 from gridloom.wire.documents_values import Choice, Quantity, Text, Texts, Whole
 from gridloom.wire.policy_document import PolicyDocument, PolicySection
 from gridloom.wire.queue_document import BookingDocument, CohortDocument, QueueDocument
+from gridloom.wire.slurm_document import SlurmDocument
 from gridloom.wire.topology_document import (
     LEVEL_PATTERN,
     NodeDocument,
@@ -51,8 +52,13 @@ class SiteDocument(Document):
     model_config = ConfigDict(json_schema_extra=_ONE_FORM_OF_NODES)
 
     kind: Annotated[
-        str, Choice(("local",)), Field(description="How it is reached; `local`: this machine.")
+        str,
+        Choice(("local", "slurm")),
+        Field(description="How it is reached. `local`: this machine; `slurm`: jobs of its Slurm."),
     ] = "local"
+    slurm: SlurmDocument | None = Field(
+        None, description="How jobs are handed in, where `kind: slurm`. Default: as a user's are."
+    )
     nodes: dict[str, NodeDocument] = Field(
         {},
         description="Its machines by name, or by a range of names as `n[001-128]`.",

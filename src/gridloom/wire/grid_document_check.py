@@ -32,6 +32,7 @@ def _sites(grid: Grid) -> Iterator[Finding]:
     for name in grid.keys("sites"):
         here = ("sites", name)
         yield from _name(here, name, SITE_NAME.pattern)
+        yield from _engine(grid, here)
         nodes, short = grid.given(*here, "nodes"), grid.given(*here, "accelerators")
         if nodes and short:
             message = "both `nodes` and `accelerators` are given"
@@ -39,6 +40,12 @@ def _sites(grid: Grid) -> Iterator[Finding]:
         elif not short and all(grid.raw(*here, form) in (None, {}) for form in _FORMS):
             remedy = "write `accelerators: cpu:2`, or `nodes:` with their accelerators"
             yield here, "the site has neither `nodes` nor `accelerators`", remedy
+
+
+def _engine(grid: Grid, here: tuple[str, str]) -> Iterator[Finding]:
+    if grid.given(*here, "slurm") and grid.value(*here, "kind") != "slurm":
+        message = "`slurm` is given, and the site is of another kind"
+        yield (*here, "slurm"), message, "write `kind: slurm` beside it"
 
 
 def _name(path: tuple[str, ...], name: str, pattern: str) -> Iterator[Finding]:

@@ -14,7 +14,7 @@ from gridloom.core.state import State
 from gridloom.core.turn import LeaseTerms
 from gridloom.model.action import AnyAction, CloseJob, OpenRendezvous, RenewLease, StopTask
 from gridloom.model.event import AnyEvent, TaskRefused
-from gridloom.model.inventory import Inventory
+from gridloom.model.inventory import Inventory, Site
 from gridloom.model.life import Arrival, Job, JobState, Outcome
 from gridloom.model.reason import Reason, Why
 from gridloom.ports.journal import Record
@@ -33,7 +33,8 @@ class NotingDriver:
         self.chooses_nodes = False
         self.next_port = 4000
 
-    def submit(self, orders: Sequence[TaskOrder]) -> Mapping[TaskRef, Reason]:
+    def submit(self, site: Site, orders: Sequence[TaskOrder]) -> Mapping[TaskRef, Reason]:
+        assert {order.task.site for order in orders} == {site.name}
         self.calls.append(("submit", *(order.task.domain for order in orders)))
         self.orders.extend(orders)
         tasks = [order.task for order in orders]

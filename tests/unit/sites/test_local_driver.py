@@ -13,7 +13,7 @@ from tests.fakes.clock import FakeClock
 
 from gridloom.base.codec import encode
 from gridloom.model.event import TaskEnded, TaskRunning
-from gridloom.model.inventory import CPU
+from gridloom.model.inventory import CPU, Site
 from gridloom.model.reason import Why
 from gridloom.sites.local.client import LocalClient
 from gridloom.sites.local.driver import LocalDriver
@@ -21,6 +21,7 @@ from gridloom.wire.agent import LOCK_FILE, ORDER_FILE, REPORTS_FILE, TaskOrder, 
 from gridloom.wire.reports import Alive
 
 TASK = TaskRef(job_id="j", attempt=1, epoch=1, site="s", node="n")
+HERE = Site(name="here", kind="local", nodes=())
 ORDER = TaskOrder(
     task=TASK,
     argv=("true",),
@@ -67,7 +68,7 @@ def test_a_supervisor_that_never_starts_is_lost_after_a_while_and_for_good(
 ) -> None:
     clock, sweeper = FakeClock(), Sweeper()
     driver = LocalDriver(tmp_path, python, clock, sweeper)
-    assert not driver.submit([ORDER])
+    assert not driver.submit(HERE, [ORDER])
     clock.advance(14.0)
     assert driver.observe([TASK]) == []
     clock.advance(1.0)
@@ -86,7 +87,7 @@ def test_a_supervisor_that_never_starts_is_lost_after_a_while_and_for_good(
 def test_a_supervisor_that_is_about_to_start_is_not_lost(tmp_path: Path) -> None:
     clock, sweeper = FakeClock(), Sweeper()
     driver = LocalDriver(tmp_path, "/bin/true", clock, sweeper)
-    assert not driver.submit([ORDER])
+    assert not driver.submit(HERE, [ORDER])
     with (directory(tmp_path) / LOCK_FILE).open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)  # it has its lock, and has not made its mark yet
         clock.advance(100.0)
@@ -176,7 +177,7 @@ def test_a_relative_directory_of_runs_means_ours_and_not_the_supervisors(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     driver = LocalDriver(Path("runs"), sys.executable, FakeClock(), Sweeper())
-    assert not driver.submit([ORDER])
+    assert not driver.submit(HERE, [ORDER])
     eventually(lambda: driver.observe([TASK]))
     assert (directory(tmp_path / "runs") / REPORTS_FILE).exists()
 
@@ -194,18 +195,18 @@ def test_a_machine_that_is_exhausted_for_now_refuses_in_a_way_that_may_be_tried_
                 taken.append(os.open("/dev/null", os.O_RDONLY))
         for _ in range(2):  # enough for a file and its directory, too few for a process
             os.close(taken.pop())
-        refused = driver.submit([ORDER])
+        refused = driver.submit(HERE, [ORDER])
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, limits)
         for descriptor in taken:
             os.close(descriptor)
     assert refused[ORDER.task].code is Why.REFUSED
-    assert not driver.submit([ORDER])
+    assert not driver.submit(HERE, [ORDER])
 
 
 def test_a_disk_that_is_no_place_for_a_task_refuses_for_good(tmp_path: Path) -> None:
     driver = LocalDriver(tmp_path, "/no/python", FakeClock(), Sweeper())
-    reason = driver.submit([ORDER])[ORDER.task]
+    reason = driver.submit(HERE, [ORDER])[ORDER.task]
     assert (reason.code, reason.sentence) == (
         Why.IO,
         "the task cannot be started: No such file or directory: /no/python",
@@ -228,6 +229,6 @@ def test_the_supervisor_needs_no_pythonpath(
 ) -> None:
     monkeypatch.delenv("PYTHONPATH", raising=False)
     driver = LocalDriver(tmp_path, sys.executable, FakeClock(), Sweeper())
-    assert not driver.submit([ORDER])
+    assert not driver.submit(HERE, [ORDER])
     eventually(lambda: driver.observe([TASK]))
     assert (directory(tmp_path) / "supervisor.log").read_text() == ""

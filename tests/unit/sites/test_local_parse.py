@@ -16,9 +16,9 @@ from gridloom.model.life import Outcome
 from gridloom.model.reason import Why
 from gridloom.sites.local import inventory
 from gridloom.sites.local.inventory import discover, kind_of
-from gridloom.sites.local.parse import events
-from gridloom.sites.local.render import supervisor_argv, task_directory
-from gridloom.wire.agent import TaskRef
+from gridloom.sites.local.render import supervisor_argv
+from gridloom.sites.reports import events
+from gridloom.wire.agent import TaskRef, task_directory
 from gridloom.wire.reports import Alive, CheckpointSeen, Ended, ReadySeen, StepSeen
 
 TASK = TaskRef(job_id="j", attempt=2, epoch=5, site="a", node="n")

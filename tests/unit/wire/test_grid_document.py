@@ -100,10 +100,27 @@ BROKEN = {
         ],
     ),
     "kind": (
-        "sites:\n  a: {kind: slurm, accelerators: cpu}\n  b: {kind: lokal, accelerators: cpu}\n",
+        "sites:\n  a: {kind: pbs, accelerators: cpu}\n  b: {kind: lokal, accelerators: cpu}\n",
         [
-            ":2: sites.a.kind: found `slurm`; write `local`",
+            ":2: sites.a.kind: found `pbs`; write `local` or `slurm`",
             ":3: sites.b.kind: found `lokal`; did you mean `local`?",
+        ],
+    ),
+    "slurm": (
+        "sites:\n  a:\n    accelerators: cpu\n    slurm: {account: physics}\n  b:\n"
+        "    kind: slurm\n    accelerators: cpu\n    slurm: {placement: pinned,\n"
+        "      network: 10.0.0.1/8, time_limit: 1d, gres: {a100: 'gpu:a100:8'},\n"
+        "      python: python3, account: a b, network_: 1}\n",
+        [
+            ":4: sites.a.slurm: `slurm` is given, and the site is of another kind;"
+            " write `kind: slurm` beside it",
+            ":8: sites.b.slurm.placement: found `pinned`; did you mean `pin`?",
+            ":9: sites.b.slurm.gres.a100: found `gpu:a100:8`; write a name, as `gpu:a100`",
+            ":9: sites.b.slurm.network: found `10.0.0.1/8`;"
+            " write a network with its length, as `10.0.0.0/8`",
+            ":10: sites.b.slurm.account: found `a b`; write one word",
+            ":10: sites.b.slurm.python: found `python3`; write the path of an interpreter",
+            ":10: sites.b.slurm.network_: unknown field; did you mean `network`?",
         ],
     ),
     "nodes": (

@@ -11,11 +11,12 @@ from gridloom.base.errors import SiteError
 from gridloom.base.files import EXHAUSTED
 from gridloom.base.sockets import can_listen
 from gridloom.model.event import AnyEvent, TaskEnded
+from gridloom.model.inventory import Site
 from gridloom.model.life import Outcome
 from gridloom.model.reason import Reason, Why
 from gridloom.sites.local.client import SUPERVISOR_LOG, LocalClient
-from gridloom.sites.local.parse import ended, events
-from gridloom.sites.local.render import files, supervisor_argv, task_directory
+from gridloom.sites.local.render import files, supervisor_argv
+from gridloom.sites.reports import ended, events
 from gridloom.wire.agent import (
     LEASE_FILE,
     RENDEZVOUS_FILE,
@@ -25,6 +26,7 @@ from gridloom.wire.agent import (
     StopOrder,
     TaskOrder,
     TaskRef,
+    task_directory,
 )
 
 _START_S = 15.0
@@ -54,7 +56,7 @@ class LocalDriver:
         self._swept: dict[TaskRef, int] = {}
         self._ends: dict[TaskRef, AnyEvent] = {}
 
-    def submit(self, orders: Sequence[TaskOrder]) -> Mapping[TaskRef, Reason]:
+    def submit(self, site: Site, orders: Sequence[TaskOrder]) -> Mapping[TaskRef, Reason]:
         """Start a supervisor for each task unless it was started before."""
         refusals = ((order.task, self._submit(order)) for order in orders)
         return {task: reason for task, reason in refusals if reason is not None}

@@ -3,13 +3,7 @@
 from pathlib import PurePath
 
 from gridloom.base.codec import encode
-from gridloom.wire.agent import ORDER_FILE, TaskOrder, TaskRef, life_directory
-
-
-def task_directory(runs: PurePath, task: TaskRef) -> PurePath:
-    """Return where a task's orders and reports live, under the directory of all runs."""
-    life = life_directory(runs / task.job_id, task.attempt, task.life)
-    return life / f"{task.site}.{task.node}"
+from gridloom.wire.agent import ORDER_FILE, TaskOrder
 
 
 def supervisor_argv(python: str, directory: PurePath) -> tuple[str, ...]:

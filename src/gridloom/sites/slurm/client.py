@@ -1,0 +1,65 @@
+"""The commands of a Slurm, as far as the driver needs them."""
+
+import subprocess
+from collections.abc import Mapping, Sequence
+
+from gridloom.base.errors import SiteError
+from gridloom.sites.slurm.command import ENVIRONMENT
+
+_TIMEOUT_S = 60.0
+_NO_COMMAND = 127
+_AWAY = (
+    "Unable to contact slurm controller",
+    "Connection refused",
+    "Socket timed out",
+    "Zero Bytes were transmitted",
+    "Communication connection failure",
+    "Slurm temporarily unable to accept job",
+    "Resource temporarily unavailable",
+)
+"""What Slurm's commands say while its controller is away or starting; all else is an answer."""
+
+
+class AwayError(SiteError):
+    """The Slurm controller does not answer: the same command may succeed soon."""
+
+
+class SlurmClient:
+    """Runs Slurm's commands."""
+
+    def run(self, argv: Sequence[str], environment: Mapping[str, str], stdin: str = "") -> str:
+        """Return what a command prints.
+
+        Args:
+            argv: Its words.
+            environment: Variables beside those of this process.
+            stdin: What it reads.
+
+        Raises:
+            AwayError: Slurm does not answer.
+            SiteError: The command cannot be run, or says no.
+        """
+        variables = {**environment, **ENVIRONMENT}
+        try:
+            done = subprocess.run(  # noqa: S603 - words, not a shell's line
+                ["/usr/bin/env", *(f"{name}={value}" for name, value in variables.items()), *argv],
+                input=stdin,
+                capture_output=True,
+                text=True,
+                errors="replace",
+                timeout=_TIMEOUT_S,
+                check=False,
+            )
+        except subprocess.TimeoutExpired:
+            raise AwayError(f"{argv[0]} has not answered for {_TIMEOUT_S:g} s") from None
+        except OSError as error:
+            raise SiteError(f"{argv[0]} cannot be run: {error.strerror}") from error
+        if done.returncode == 0:
+            return done.stdout
+        if done.returncode == _NO_COMMAND:
+            raise SiteError(f"there is no command {argv[0]} here")
+        lines = [line.strip() for line in done.stderr.splitlines() if line.strip()]
+        said = lines[-1] if lines else f"exit status {done.returncode}"
+        if any(words in line for words in _AWAY for line in lines):
+            raise AwayError(said)
+        raise SiteError(said)

@@ -1,0 +1,328 @@
+"""The driver of sites under Slurm whose nodes see the run directories as we do."""
+
+import contextlib
+import sys
+import zlib
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from gridloom.base.clock import Clock
+from gridloom.base.codec import decode, encode
+from gridloom.base.errors import SiteError
+from gridloom.base.files import LineTail, cause_of, replace_file
+from gridloom.model.event import AnyEvent, TaskEnded, TaskRefused, TaskRunning
+from gridloom.model.inventory import Site, SlurmAccess
+from gridloom.model.life import Outcome
+from gridloom.model.reason import Reason, Why
+from gridloom.sites.reports import ended, events
+from gridloom.sites.slurm import command
+from gridloom.sites.slurm.client import AwayError, SlurmClient
+from gridloom.sites.slurm.gang import (
+    JOB_FILE,
+    SCRIPT_FILE,
+    Placed,
+    comment,
+    gang,
+    gang_directory,
+    submission,
+)
+from gridloom.sites.slurm.gang import command as supervisor
+from gridloom.sites.slurm.parse_queue import squeue
+from gridloom.sites.slurm.script import render
+from gridloom.sites.slurm.tell import Seen, end_of, wait_of, why_asked
+from gridloom.wire.agent import (
+    GANG_FILE,
+    LEASE_FILE,
+    ORDER_FILE,
+    RENDEZVOUS_FILE,
+    REPORTS_FILE,
+    STOP_FILE,
+    LeaseRenewal,
+    Rendezvous,
+    StopOrder,
+    TaskOrder,
+    TaskRef,
+    task_directory,
+)
+
+_POLL_S = 1.0
+"""Between two looks at the queue of one Slurm: one command for all jobs."""
+_WORDLESS_S = 20.0
+"""How long Slurm may take to say why it has asked a task to stop."""
+_ACCESS_FILE = "access.json"
+
+
+class _Gang:
+    """One Slurm job and what is known of it."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self.access: SlurmAccess | None = None
+        self.placed: Placed | None = None
+        self.seen = Seen()
+        self.over_looks = 0
+        self.stopped = False
+        self.refusal: Reason | None = None
+
+
+class _Task:
+    """One task and what it has said."""
+
+    def __init__(self, directory: Path) -> None:
+        self.tail = LineTail(directory / REPORTS_FILE)
+        self.has_spoken = False
+        self.end: Outcome | None = None
+        self.end_seen_s = 0.0
+
+
+class SlurmDriver:
+    """Runs tasks as jobs of Slurm (plays `gridloom.ports.driver.Driver`)."""
+
+    chooses_nodes = True
+
+    def __init__(self, runs: Path, clock: Clock, client: SlurmClient) -> None:
+        """Drive the tasks of the runs in ``runs``, which the sites' nodes must see, too.
+
+        Args:
+            runs: Directory of all run directories.
+            clock: Where the time comes from.
+            client: Runs Slurm's commands.
+        """
+        self._runs = runs.absolute()
+        self._clock = clock
+        self._client = client
+        self._plane = f"{zlib.crc32(str(self._runs).encode()):08x}"
+        self._gangs: dict[Path, _Gang] = {}
+        self._tasks: dict[TaskRef, _Task] = {}
+        self._looked_s: dict[tuple[tuple[str, str], ...], float] = {}
+
+    def submit(self, site: Site, orders: Sequence[TaskOrder]) -> Mapping[TaskRef, Reason]:
+        """Hand the tasks to Slurm as one job; while it does not answer, they wait to be."""
+        access = site.slurm or SlurmAccess()
+        directory = Path(gang_directory(self._runs, orders[0].task))
+        try:
+            if not (directory / _ACCESS_FILE).exists():
+                self._write_gang(directory, orders, access)
+            self._hand_in(self._gang(directory))
+        except AwayError:
+            return {}  # it is tried again at every look
+        except (SiteError, OSError) as error:
+            reason = _refusal(error, site.name)
+            return {order.task: reason for order in orders}
+        return {}
+
+    def meet(self, task: TaskRef, rendezvous: Rendezvous) -> None:
+        """Write where the tasks are."""
+        self._write(task, RENDEZVOUS_FILE, encode(rendezvous), durable=True)
+
+    def renew(self, task: TaskRef, until_s: float) -> None:
+        """Write the lease anew."""
+        self._write(task, LEASE_FILE, encode(LeaseRenewal(until_s=until_s)), durable=False)
+
+    def stop(self, task: TaskRef, grace_s: float, sentence: str) -> None:
+        """Write the order to stop; a job that still waits is taken out of Slurm's queue."""
+        order = StopOrder(grace_s=grace_s, sentence=sentence)
+        self._write(task, STOP_FILE, encode(order), durable=True)
+        one = self._gang(Path(gang_directory(self._runs, task)))
+        one.stopped = True
+        if one.placed is not None and one.seen.waits:
+            argv = ("scancel", "--state=PENDING", str(one.placed.slurm_id))
+            with contextlib.suppress(AwayError):  # whoever comes up finds the order to stop
+                self._client.run(argv, one.placed.environment)
+
+    def observe(self, tasks: Sequence[TaskRef]) -> list[AnyEvent]:
+        """Return what the supervisors reported, and what Slurm says of those that do not."""
+        gangs = {task: self._gang(Path(gang_directory(self._runs, task))) for task in tasks}
+        self._look(dict.fromkeys(gangs.values()))
+        facts: list[AnyEvent] = []
+        for task, one in gangs.items():
+            with contextlib.suppress(OSError):  # of what we cannot see now we do not speak now
+                facts.extend(self._observe(task, one))
+        return facts
+
+    def free_port(
+        self, address: str, ports: tuple[int, int], taken: frozenset[int], count: int = 1
+    ) -> int:
+        """Raise ``SiteError``: which ports are free is told by those who have come up."""
+        raise SiteError(f"which ports of {address} are free is not known before a task is there")
+
+    # ----- what is handed in
+
+    def _write_gang(
+        self, directory: Path, orders: Sequence[TaskOrder], access: SlurmAccess
+    ) -> None:
+        asked = submission(orders, self._runs, access, self._plane)
+        script = render(asked, supervisor(access.python or sys.executable, directory))
+        for order in orders:
+            for rank in order.ranks:
+                Path(rank.log_file).parent.mkdir(parents=True, exist_ok=True)
+            self._write(order.task, ORDER_FILE, encode(order), durable=True)
+        directory.mkdir(parents=True, exist_ok=True)
+        replace_file(directory / GANG_FILE, encode(gang(orders, self._runs, access)))
+        replace_file(directory / SCRIPT_FILE, script.encode())
+        mark = {"comment": comment(self._plane, orders[0].task), "access": access}
+        replace_file(directory / _ACCESS_FILE, encode(mark))
+
+    def _hand_in(self, one: _Gang) -> None:
+        """Hand a gang's script to Slurm unless that was done.
+
+        Raises:
+            AwayError: Slurm does not answer.
+            SiteError: Slurm will not have it.
+        """
+        if one.placed is not None or one.access is None:
+            return
+        environment, mark = one.access.environment, one.directory / "submitting"
+        found = None
+        if mark.exists():  # we were killed between asking and noting the answer
+            found = self._find(one, environment)
+        mark.touch()
+        if found is None:
+            script = (one.directory / SCRIPT_FILE).read_text()
+            found = command.submitted(self._client.run(command.sbatch(), environment, script))
+        one.placed = Placed(slurm_id=found, environment=environment)
+        one.seen = Seen(slurm_id=found)
+        replace_file(one.directory / JOB_FILE, encode(one.placed))
+
+    def _find(self, one: _Gang, environment: Mapping[str, str]) -> int | None:
+        said = _read(one.directory / _ACCESS_FILE, _Mark)
+        jobs = squeue(self._client.run(command.squeue(), environment))
+        return next(
+            (job.job_id for job in jobs if said is not None and job.comment == said.comment), None
+        )
+
+    # ----- what is seen
+
+    def _look(self, gangs: Iterable[_Gang]) -> None:
+        """Ask each Slurm about all its jobs at once, now and then."""
+        by_slurm: dict[tuple[tuple[str, str], ...], list[_Gang]] = {}
+        for one in gangs:
+            if one.access is not None and not (one.seen.is_over and one.over_looks > 1):
+                key = tuple(sorted(one.access.environment.items()))
+                by_slurm.setdefault(key, []).append(one)
+        now_s = self._clock.monotonic_s()
+        for key, those in by_slurm.items():
+            if now_s - self._looked_s.get(key, -_POLL_S) >= _POLL_S:
+                self._looked_s[key] = now_s
+                self._ask(dict(key), those)
+
+    def _ask(self, environment: Mapping[str, str], gangs: Sequence[_Gang]) -> None:
+        try:
+            for one in gangs:
+                if one.placed is None and not one.stopped and one.refusal is None:
+                    self._try_to_hand_in(one)
+            placed = {one.placed.slurm_id: one for one in gangs if one.placed is not None}
+            # A second id that nobody has keeps one that Slurm has forgotten from being an error
+            ids = [*placed, 0] if placed else []
+            told = squeue(self._client.run(command.squeue(ids), environment)) if ids else ()
+        except (SiteError, OSError) as error:
+            for one in gangs:
+                one.seen = msgspec.structs.replace(one.seen, trouble=str(error))
+            return
+        jobs = {job.het_job_id or job.job_id: job for job in reversed(told)}
+        for slurm_id, one in placed.items():
+            job = jobs.get(slurm_id)
+            one.seen = Seen(slurm_id=slurm_id, job=job or one.seen.job, is_gone=job is None)
+            one.over_looks += one.seen.is_over
+
+    def _try_to_hand_in(self, one: _Gang) -> None:
+        try:
+            self._hand_in(one)
+        except AwayError:
+            raise
+        except (SiteError, OSError) as error:
+            one.refusal = _refusal(error, "the site")
+
+    def _observe(self, task: TaskRef, one: _Gang) -> list[AnyEvent]:
+        directory = Path(task_directory(self._runs, task))
+        known = self._tasks.setdefault(task, _Task(directory))
+        facts = events(task, known.tail.lines())
+        known.has_spoken = known.has_spoken or bool(facts)
+        who = _who(task)
+        for fact in [fact for fact in facts if isinstance(fact, TaskEnded)]:
+            facts.remove(fact)
+            known.end, known.end_seen_s = fact.outcome, self._clock.monotonic_s()
+        stop = _read(directory / STOP_FILE, StopOrder)
+        if known.end is not None:
+            return [*facts, *self._end(task, known, one, asked=stop is not None)]
+        if one.refusal is not None:
+            return [TaskRefused(**who, reason=one.refusal)]
+        if one.stopped and one.access is not None and one.placed is None:
+            sentence = f"{stop.sentence if stop else 'stopped'}: Slurm had not taken it yet"
+            known.end = Outcome(
+                code=Why.STOP_REQUESTED, sentence=sentence, ended_s=self._clock.now_s()
+            )
+            return [ended(task, known.end)]
+        if one.seen.is_over and one.over_looks > 1:  # what it said last had a look's time to come
+            known.end = end_of(one.seen, stop.sentence if stop else "", self._clock.now_s())
+            return [*facts, ended(task, known.end)]
+        if not known.has_spoken and one.access is not None:
+            return [wait_of(one.seen, who)]
+        return facts
+
+    def _end(self, task: TaskRef, known: _Task, one: _Gang, *, asked: bool) -> list[AnyEvent]:
+        """Return how a task ended: if its site asked it to stop, once the site has said why."""
+        assert known.end is not None
+        if known.end.code is Why.STOP_REQUESTED and not asked:
+            waited_s = self._clock.monotonic_s() - known.end_seen_s
+            if not one.seen.is_over and waited_s < _WORDLESS_S:
+                return [TaskRunning(**_who(task))]
+            known.end = why_asked(known.end, one.seen)
+        return [ended(task, known.end)]
+
+    def _gang(self, directory: Path) -> _Gang:
+        """Return what is known of a gang; after a restart that is what was written down."""
+        one = self._gangs.get(directory)
+        if one is None or one.access is None:
+            one = self._gangs[directory] = _Gang(directory)
+            mark = _read(directory / _ACCESS_FILE, _Mark)
+            one.access = mark.access if mark is not None else None
+            one.placed = _read(directory / JOB_FILE, Placed)
+            if one.placed is not None:
+                one.seen = Seen(slurm_id=one.placed.slurm_id)
+        return one
+
+    def _write(self, task: TaskRef, name: str, data: bytes, *, durable: bool) -> None:
+        directory = Path(task_directory(self._runs, task))
+        try:
+            directory.mkdir(parents=True, exist_ok=True)
+            replace_file(directory / name, data, durable=durable)
+        except OSError as error:
+            raise SiteError(f"{directory / name}: {error.strerror}") from error
+
+
+class _Mark(msgspec.Struct, frozen=True, kw_only=True):
+    comment: str
+    access: SlurmAccess
+
+
+def _read(path: Path, type_: Any) -> Any:
+    try:
+        return decode(path.read_bytes(), type_)
+    except (OSError, msgspec.MsgspecError):
+        return None
+
+
+def _who(task: TaskRef) -> dict[str, Any]:
+    return {
+        "job_id": task.job_id,
+        "attempt": task.attempt,
+        "epoch": task.epoch,
+        "domain": task.domain,
+        "life": task.life,
+    }
+
+
+def _refusal(error: SiteError | OSError, site: str) -> Reason:
+    if isinstance(error, OSError):
+        sentence = f"the task cannot be started: {cause_of(error)}: {error.filename}"
+        remedy = "make the run directory writable, or free space there"
+        return Reason(code=Why.IO, sentence=sentence, remedy=remedy)
+    return Reason(
+        code=Why.REFUSED,
+        sentence=f"the task cannot be started: Slurm of {site} says: {error}",
+        remedy="`slurm:` of the site in the grid file says how jobs are handed in",
+    )

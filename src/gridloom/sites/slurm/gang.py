@@ -1,0 +1,108 @@
+"""From the orders of the tasks that start together at a site to one job of its Slurm (pure).
+
+All of them are one Slurm job with one task on each node. Which of ours a node gets is decided when
+it is there, by its number in the step.
+"""
+
+import math
+from collections.abc import Sequence
+from itertools import groupby
+from pathlib import PurePath
+
+import msgspec
+
+from gridloom.model.inventory import CPU, SlurmAccess
+from gridloom.sites.slurm.records import Gres
+from gridloom.sites.slurm.submission import Component, Signal, Submission
+from gridloom.wire.agent import Gang, TaskOrder, TaskRef, life_directory
+
+SCRIPT_FILE = "batch.sh"
+JOB_FILE = "job.json"
+LOG_FILE = "slurm.log"
+_NAME_MAX = 60
+
+
+class Placed(msgspec.Struct, frozen=True, kw_only=True):
+    """Which Slurm job a gang is.
+
+    Attributes:
+        slurm_id: Slurm's id of it.
+        environment: Variables of the commands by which that Slurm is reached.
+    """
+
+    slurm_id: int
+    environment: dict[str, str] = {}
+
+
+def gang_directory(runs: PurePath, task: TaskRef) -> PurePath:
+    """Return where the gang of a task has its files."""
+    life = life_directory(runs / task.job_id, task.attempt, task.life)
+    return life / f"gang.{task.site}"
+
+
+def comment(plane: str, task: TaskRef) -> str:
+    """Return the comment by which the Slurm job of a task's gang is known again.
+
+    Args:
+        plane: Names the control plane among all whose jobs the site may have.
+        task: Any of the gang's.
+    """
+    return f"gridloom:{plane}:{task.job_id}/{task.attempt}/{task.epoch}.{task.life}/{task.site}"
+
+
+def gang(orders: Sequence[TaskOrder], runs: PurePath, access: SlurmAccess) -> Gang:
+    """Return what the supervisors on the nodes must know to tell which of the tasks is theirs."""
+    life = life_directory(runs / orders[0].task.job_id, orders[0].task.attempt, orders[0].task.life)
+    names = tuple(f"{order.task.site}.{order.task.node}" for order in orders)
+    return Gang(directories=tuple(str(life / name) for name in names), network=access.network)
+
+
+def submission(
+    orders: Sequence[TaskOrder], runs: PurePath, access: SlurmAccess, plane: str
+) -> Submission:
+    """Return what Slurm is asked for.
+
+    Nodes with as many devices each are one component; more than one make a heterogeneous job.
+    """
+    first = orders[0]
+    alike = groupby(orders, key=lambda order: len(order.ranks[0].devices))
+    directory = gang_directory(runs, first.task)
+    minutes = math.ceil(access.time_limit_s / 60)
+    return Submission(
+        components=tuple(_component(tuple(part), access) for _, part in alike),
+        name=f"gridloom-{first.task.job_id}"[:_NAME_MAX],
+        comment=comment(plane, first.task),
+        account=access.account,
+        qos=access.qos,
+        reservation=access.reservation,
+        time_limit_min=minutes or None,
+        signal=Signal(before_s=math.ceil(first.grace_s)),
+        requeue=False,  # whether and where it starts again is gridloom's to decide
+        directory=str(directory),
+        stdout=str(directory / LOG_FILE),
+        open_mode="append",
+        export="ALL",
+    )
+
+
+def _component(orders: Sequence[TaskOrder], access: SlurmAccess) -> Component:
+    first = orders[0]
+    count = len(first.ranks[0].devices)
+    nodes = tuple(order.task.node for order in orders) if access.placement == "pin" else ()
+    devices: tuple[Gres, ...] = ()
+    if first.accelerator != CPU:
+        name, _, kind = access.gres.get(first.accelerator, "gpu").partition(":")
+        devices = (Gres(name=name, type=kind, count=count),)
+    return Component(
+        nodes=len(orders),
+        partition=access.partition,
+        constraint=access.constraint,
+        nodelist=nodes,
+        gres=devices,
+        cpus_per_task=count if first.accelerator == CPU else None,
+    )
+
+
+def command(python: str, directory: PurePath) -> tuple[str, ...]:
+    """Return what each node runs: the supervisor of whichever task of the gang is its own."""
+    return (python, "-P", "-m", "gridloom.agent", "--gang", str(directory))

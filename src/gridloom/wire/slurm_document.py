@@ -1,0 +1,104 @@
+"""The part of the grid file that says how jobs are handed to the Slurm of a site."""
+
+import ipaddress
+from typing import Annotated, Any
+
+from pydantic import Field
+
+from gridloom.model.inventory import SlurmAccess
+from gridloom.wire.documents_check import Document
+from gridloom.wire.documents_devices import DURATION
+from gridloom.wire.documents_values import Choice, Text, Value
+
+_WORD = Text("one word", r"[^\s,=]+")
+_GRES_PATTERN = r"[^\s,:()=]+(:[^\s,:()=]+)?"
+_NAME_PATTERN = "[A-Za-z_][A-Za-z0-9_]*"
+
+
+class NetworkValue(Value):
+    """A network, as ``10.0.0.0/8``."""
+
+    @property
+    def right(self) -> str:
+        """What would be right."""
+        return "a network with its length, as `10.0.0.0/8`"
+
+    def parse(self, value: object) -> str:
+        """Return the network as text."""
+        try:
+            return str(ipaddress.ip_network(value)) if isinstance(value, str) else self._no(value)
+        except ValueError:
+            return self._no(value)
+
+    def _no(self, value: object) -> str:
+        raise self.refuse(value)
+
+    def schema(self) -> dict[str, Any]:
+        """Return the JSON Schema of what is accepted."""
+        return {"type": "string"}
+
+
+class SlurmDocument(Document):
+    """How jobs are handed to the Slurm of a site."""
+
+    account: Annotated[str | None, _WORD, Field(description="Charged to.")] = None
+    partition: Annotated[str | None, _WORD, Field(description="Where jobs run.")] = None
+    qos: Annotated[str | None, _WORD, Field(description="Quality of service.")] = None
+    reservation: Annotated[str | None, _WORD, Field(description="Inside which jobs run.")] = None
+    constraint: Annotated[
+        str | None,
+        Text("features of nodes, as `a100&ib`", r"[^\s,]+"),
+        Field(description="Features that nodes must have.", examples=["a100&ib"]),
+    ] = None
+    placement: Annotated[
+        str,
+        Choice(("delegate", "pin")),
+        Field(
+            description="`delegate`: Slurm chooses the nodes; `pin`: it takes those of gridloom."
+        ),
+    ] = "delegate"
+    time_limit: Annotated[
+        float | None,
+        DURATION,
+        Field(description="Of a job there. Default: the partition's.", examples=["24h"]),
+    ] = None
+    gres: dict[str, Annotated[str, Text("a name, as `gpu:a100`", _GRES_PATTERN)]] = Field(
+        {},
+        description="What Slurm calls devices, by kind. Default: `gpu`.",
+        examples=[{"a100": "gpu:a100"}],
+    )
+    network: Annotated[
+        str | None,
+        NetworkValue(),
+        Field(
+            description="Addresses by which nodes reach each other. Default: by host name.",
+            examples=["10.0.0.0/8"],
+        ),
+    ] = None
+    python: Annotated[
+        str | None,
+        Text("the path of an interpreter", r"/\S+"),
+        Field(description="Python there that has gridloom. Default: the one that runs here."),
+    ] = None
+    environment: dict[str, Annotated[str, Text("text")]] = Field(
+        {},
+        description="Variables of Slurm's commands, as `SLURM_CONF` where there are several.",
+        json_schema_extra={"propertyNames": {"pattern": f"^{_NAME_PATTERN}$"}},
+    )
+
+
+def to_access(slurm: SlurmDocument) -> SlurmAccess:
+    """Return how jobs are handed in."""
+    return SlurmAccess(
+        account=slurm.account or "",
+        partition=slurm.partition or "",
+        qos=slurm.qos or "",
+        reservation=slurm.reservation or "",
+        constraint=slurm.constraint or "",
+        placement="pin" if slurm.placement == "pin" else "delegate",
+        time_limit_s=slurm.time_limit or 0.0,
+        gres=slurm.gres,
+        network=slurm.network or "",
+        python=slurm.python or "",
+        environment=slurm.environment,
+    )

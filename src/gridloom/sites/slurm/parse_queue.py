@@ -163,7 +163,7 @@ def _queued(told: _Fields) -> Job:
     array = told["array"] if told["array"] != told["raw_id"] or "_" in told["id"] else ""
     het = _HET.fullmatch(told["id"])
     return Job(
-        job_id=int(told["raw_id"]),
+        job_id=values.count(told["raw_id"]),
         array_job_id=values.integer(array),
         array_task_id=int(told["task"]) if told["task"].isdigit() else None,
         array_tasks="" if told["task"].isdigit() else values.text(told["task"]),

@@ -139,7 +139,7 @@ def _first(pairs: list[tuple[str, str]]) -> dict[str, str]:
 def _job(pairs: list[tuple[str, str]]) -> Job:
     told = _first(pairs)
     return Job(
-        job_id=int(told["JobId"]),
+        job_id=values.count(told["JobId"]),
         array_job_id=values.integer(told.get("ArrayJobId")),
         array_task_id=_task_id(told),
         array_tasks="" if _task_id(told) is not None else told.get("ArrayTaskId", ""),

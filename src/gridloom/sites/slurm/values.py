@@ -51,13 +51,13 @@ def number(value: object) -> float | None:
             value = int(value) if value.strip().lstrip("-").isdigit() else float(value)
         except ValueError:
             raise ValueError(f"{value!r} is not a number") from None
-    if value is None or value in _NOT_SET:
+    if value is None:
         return None
-    if value in _INFINITE:
-        return math.inf
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise ValueError(f"{value!r} is not a number")  # noqa: TRY004 - of what was read
-    return value
+    if value in _NOT_SET:
+        return None
+    return math.inf if value in _INFINITE else value
 
 
 def integer(value: object) -> int | None:

@@ -13,8 +13,8 @@ from collections.abc import Iterator, Sequence
 
 from gridloom.base.errors import InputError, Problem
 from gridloom.sites.slurm.directives import MAGIC, directive
+from gridloom.sites.slurm.gres import gres_text
 from gridloom.sites.slurm.hostlist import compress
-from gridloom.sites.slurm.records import Gres
 from gridloom.sites.slurm.submission import Component, Container, Mount, Signal, Submission
 
 _HET = f"{MAGIC} hetjob"
@@ -74,11 +74,6 @@ def render(submission: Submission, command: Sequence[str]) -> str:
             "srun": _srun(submission),
         }
     )
-
-
-def gres_text(gres: Gres) -> str:
-    """Return devices as they are asked for, as ``gpu:h100:8``."""
-    return ":".join([gres.name, *([gres.type] if gres.type else []), str(gres.count)])
 
 
 def signal_text(signal: Signal) -> str:

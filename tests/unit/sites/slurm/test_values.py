@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from gridloom.sites.slurm import values
+from gridloom.sites.slurm.gres import gres
 from gridloom.sites.slurm.records import ExitCode, Gres
 
 SET = {"set": True, "infinite": False, "number": 7}
@@ -168,7 +169,7 @@ def test_memory(value: object, mib: int | None) -> None:
 )
 def test_devices(value: object, devices: list[tuple[str, str, int, tuple[int, ...]]]) -> None:
     found = [Gres(name=n, type=t, count=c, indices=i) for n, t, c, i in devices]
-    assert values.gres(value) == tuple(found)
+    assert gres(value) == tuple(found)
 
 
 @pytest.mark.parametrize(
@@ -197,8 +198,8 @@ def test_exit_codes(value: object, exit_code: ExitCode | None) -> None:
         (values.time_s, "yesterday", "is not a time"),
         (values.duration_s, "soon", "is not a duration"),
         (values.duration_s, "1:2:3:4", "is not a duration"),
-        (values.gres, "gpu:8(S:0", "is not a device"),
-        (values.gres, "gpu h100", "is not a device"),
+        (gres, "gpu:8(S:0", "is not a device"),
+        (gres, "gpu h100", "is not a device"),
         (values.exit_code, "3", "is not an exit code"),
         (values.memory_mib, "lots", "is not a number"),
     ],

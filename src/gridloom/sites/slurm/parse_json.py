@@ -12,6 +12,7 @@ import msgspec
 from gridloom.base.errors import SiteError
 from gridloom.sites.slurm import values
 from gridloom.sites.slurm.answer import Row, answer, find, rows
+from gridloom.sites.slurm.gres import gres
 from gridloom.sites.slurm.records import Job, Licence, Node, Partition, Reservation
 from gridloom.sites.slurm.states import job_states, node_states
 
@@ -161,7 +162,7 @@ def _job(row: Row) -> Job:
         nodes=values.hosts(read.any("nodes")),
         node_count=read.integer("node_count", "allocation_nodes"),
         gres=_gres_asked(read),
-        gres_held=tuple(values.gres(item) for item in read.words("gres_detail")),
+        gres_held=tuple(gres(item) for item in read.words("gres_detail")),
         submitted_s=read.time_s("submit_time", "time.submission"),
         started_s=read.time_s("start_time", "time.start"),
         ended_s=read.time_s("end_time", "time.end"),
@@ -178,7 +179,7 @@ def _job(row: Row) -> Job:
 def _gres_asked(read: _Reader) -> tuple[Any, ...]:
     """Return the devices of what is asked for on each node; other resources stand beside them."""
     asked = [item for item in read.words("tres_per_node") if item.startswith(("gres", "gpu"))]
-    return values.gres(",".join(asked))
+    return gres(",".join(asked))
 
 
 def _node(row: Row) -> Node:
@@ -191,8 +192,8 @@ def _node(row: Row) -> Node:
         cpus_allocated=read.integer("alloc_cpus"),
         memory_mib=read.count("real_memory"),
         memory_allocated_mib=read.integer("alloc_memory"),
-        gres=values.gres(read.any("gres")),
-        gres_used=values.gres(read.any("gres_used")),
+        gres=gres(read.any("gres")),
+        gres_used=gres(read.any("gres_used")),
         features=read.words("active_features", "features"),
         states=node_states((*read.words("state"), *read.words("state_flags"))),
         reason=read.text("reason"),
@@ -207,14 +208,14 @@ def _node(row: Row) -> Node:
 
 def _sinfo_nodes(row: Row) -> list[Node]:
     read = _Reader(row)
-    gres = values.gres(read.any("gres.total"))
-    used = values.gres(read.any("gres.used"))
+    has = gres(read.any("gres.total"))
+    used = gres(read.any("gres.used"))
     return [
         Node(
             name=name,
             cpus=read.count("cpus.maximum"),
             memory_mib=read.count("memory.maximum"),
-            gres=gres,
+            gres=has,
             gres_used=used,
             features=read.words("features.active"),
             states=node_states(read.words("node.state")),

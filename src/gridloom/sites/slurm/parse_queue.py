@@ -15,6 +15,7 @@ import msgspec
 
 from gridloom.base.errors import SiteError
 from gridloom.sites.slurm import values
+from gridloom.sites.slurm.gres import gres
 from gridloom.sites.slurm.reasons import reason_code
 from gridloom.sites.slurm.records import Job, Node
 from gridloom.sites.slurm.states import job_states, node_states
@@ -163,7 +164,7 @@ def _queued(told: _Fields) -> Job:
     array = told["array"] if told["array"] != told["raw_id"] or "_" in told["id"] else ""
     het = _HET.fullmatch(told["id"])
     return Job(
-        job_id=int(told["raw_id"]),
+        job_id=values.count(told["raw_id"]),
         array_job_id=values.integer(array),
         array_task_id=int(told["task"]) if told["task"].isdigit() else None,
         array_tasks="" if told["task"].isdigit() else values.text(told["task"]),
@@ -182,7 +183,7 @@ def _queued(told: _Fields) -> Job:
         dependency=values.text(told["dependency"]),
         nodes=values.hosts(told["nodes"]),
         node_count=values.integer(told["count"].partition("-")[0]),
-        gres=values.gres(told["gres"]),
+        gres=gres(told["gres"]),
         submitted_s=values.time_s(told["submitted"]),
         started_s=values.time_s(told["started"]),
         ended_s=values.time_s(told["ended"]),
@@ -234,7 +235,7 @@ def _sinfo(told: _Fields) -> Node:
         cpus=values.count(told["cpus"].rstrip("+")),
         cpus_allocated=values.integer(told["cpus_by_state"].partition("/")[0]),
         memory_mib=values.count(told["memory"].rstrip("+")),
-        gres=values.gres(told["gres"]),
+        gres=gres(told["gres"]),
         features=values.words(told["features"]),
         states=node_states((told["state"],)),
         reason=reason,

@@ -13,6 +13,7 @@ from typing import TypeVar
 
 from gridloom.base.errors import SiteError
 from gridloom.sites.slurm import values
+from gridloom.sites.slurm.gres import gres
 from gridloom.sites.slurm.reasons import reason_code
 from gridloom.sites.slurm.records import Gres, Job, Licence, Node, Partition, Reservation
 from gridloom.sites.slurm.states import job_states, node_states
@@ -139,7 +140,7 @@ def _first(pairs: list[tuple[str, str]]) -> dict[str, str]:
 def _job(pairs: list[tuple[str, str]]) -> Job:
     told = _first(pairs)
     return Job(
-        job_id=int(told["JobId"]),
+        job_id=values.count(told["JobId"]),
         array_job_id=values.integer(told.get("ArrayJobId")),
         array_task_id=_task_id(told),
         array_tasks="" if _task_id(told) is not None else told.get("ArrayTaskId", ""),
@@ -158,7 +159,7 @@ def _job(pairs: list[tuple[str, str]]) -> Job:
         dependency=values.text(told.get("Dependency")),
         nodes=values.hosts(told.get("NodeList")),
         node_count=values.integer(told.get("NumNodes", "").partition("-")[0]),
-        gres=values.gres(told.get("TresPerNode")),
+        gres=gres(told.get("TresPerNode")),
         gres_held=_gres_held(pairs),
         submitted_s=values.time_s(told.get("SubmitTime")),
         started_s=values.time_s(told.get("StartTime")),
@@ -186,7 +187,7 @@ def _gres_held(pairs: list[tuple[str, str]]) -> tuple[tuple[Gres, ...], ...]:
         if key == "Nodes":
             names = values.hosts(value)
         elif key == "GRES":
-            found += [values.gres(value)] * len(names)
+            found += [gres(value)] * len(names)
     return tuple(found)
 
 
@@ -202,8 +203,8 @@ def _node(pairs: list[tuple[str, str]]) -> Node:
         cpus_allocated=values.integer(told.get("CPUAlloc")),
         memory_mib=values.count(told.get("RealMemory")),
         memory_allocated_mib=values.integer(told.get("AllocMem")),
-        gres=values.gres(told.get("Gres")),
-        gres_used=_gres_allocated(told) if used is None else values.gres(used),
+        gres=gres(told.get("Gres")),
+        gres_used=_gres_allocated(told) if used is None else gres(used),
         features=values.words(told.get("ActiveFeatures")),
         states=node_states((told.get("State", ""),)),
         reason=reason["text"] if reason else _plain(told, "Reason"),
@@ -223,7 +224,7 @@ def _gres_allocated(told: _Fields) -> tuple[Gres, ...] | None:
     taken = [item for item in told.get("AllocTRES", "").split(",") if item.startswith("gres/")]
     # ``gres/gpu=8,gres/gpu:h100=8`` tells the same devices twice
     typed = {item.split(":")[0] for item in taken if ":" in item}
-    return values.gres(",".join(item for item in taken if item.split("=")[0] not in typed))
+    return gres(",".join(item for item in taken if item.split("=")[0] not in typed))
 
 
 def _partition(pairs: list[tuple[str, str]]) -> Partition:

@@ -10,7 +10,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from gridloom.base.errors import InputError, Problem
-from gridloom.sites.slurm.script import gres_text, signal_text
+from gridloom.sites.slurm.gres import gres_text
+from gridloom.sites.slurm.script import signal_text
 from gridloom.sites.slurm.submission import Component, Submission
 
 _PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"

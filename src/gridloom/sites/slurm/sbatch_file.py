@@ -11,6 +11,7 @@ import msgspec
 from gridloom.base.errors import InputError, Problem
 from gridloom.sites.slurm import values
 from gridloom.sites.slurm.directives import lines, split
+from gridloom.sites.slurm.gres import gres
 from gridloom.sites.slurm.hostlist import expand
 from gridloom.sites.slurm.options import Found, Setting, Word, read
 from gridloom.sites.slurm.submission import Component, Memory, Signal, Submission, Switches
@@ -254,7 +255,7 @@ def _switches(value: str) -> dict[str, Any]:
 
 
 def _gpus_per_node(value: str) -> dict[str, Any]:
-    return {"gres": values.gres(f"gpu:{value}")}
+    return {"gres": gres(f"gpu:{value}")}
 
 
 def _exclusive(value: str) -> dict[str, Any]:
@@ -299,7 +300,7 @@ _OF_COMPONENT: dict[str, Callable[[str], dict[str, Any]]] = {
     "partition": _text("partition"),
     "constraint": _text("constraint"),
     "nodelist": lambda value: {"nodelist": expand(value)},
-    "gres": lambda value: {"gres": values.gres(value)},
+    "gres": lambda value: {"gres": gres(value)},
     "gpus-per-node": _gpus_per_node,
     "cpus-per-task": lambda value: {"cpus_per_task": _positive(value)},
     "mem": _memory("node"),

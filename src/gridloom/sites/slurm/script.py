@@ -13,8 +13,8 @@ from collections.abc import Iterator, Sequence
 
 from gridloom.base.errors import InputError, Problem
 from gridloom.sites.slurm.directives import MAGIC, directive
+from gridloom.sites.slurm.gres import gres_text
 from gridloom.sites.slurm.hostlist import compress
-from gridloom.sites.slurm.records import Gres
 from gridloom.sites.slurm.submission import Component, Container, Mount, Signal, Submission
 
 _HET = f"{MAGIC} hetjob"
@@ -65,16 +65,15 @@ def render(submission: Submission, command: Sequence[str]) -> str:
     ]
     parts += [*exports, ""] if exports else []
     parts += [f"command=({shlex.join(_contained(submission.container, command))})", ""]
-    caught = dict.fromkeys(
-        ("USR1", "TERM", submission.signal.name if submission.signal else "USR1")
+    return (
+        "\n".join(parts)
+        + "\n"
+        + _WAIT
+        % {
+            "traps": _traps(submission.signal),
+            "srun": _srun(submission),
+        }
     )
-    traps = "\n".join(f"trap 'forward {_TO_TASKS.get(name, 'USR1')}' {name}" for name in caught)
-    return "\n".join(parts) + "\n" + _WAIT % {"traps": traps, "srun": _srun(submission)}
-
-
-def gres_text(gres: Gres) -> str:
-    """Return devices as they are asked for, as ``gpu:h100:8``."""
-    return ":".join([gres.name, *([gres.type] if gres.type else []), str(gres.count)])
 
 
 def signal_text(signal: Signal) -> str:
@@ -160,6 +159,14 @@ def _of_component(component: Component) -> Iterator[tuple[str, str]]:
         yield "exclusive", "" if component.exclusive == "node" else component.exclusive
 
 
+def _traps(signal: Signal | None) -> str:
+    """Return the lines that hand signals on; TERM becomes the warning that the tasks expect."""
+    name = signal.name if signal else "USR1"
+    warning = _TO_TASKS.get(name, "USR1")
+    handed_on = {"USR1": "USR1", "TERM": warning, name: warning}
+    return "\n".join(f"trap 'forward {to}' {caught}" for caught, to in handed_on.items())
+
+
 def _srun(submission: Submission) -> str:
     """Return the command line of the one step; a component of a heterogeneous job is one part."""
     container = submission.container
@@ -230,9 +237,11 @@ def _problems(submission: Submission, command: Sequence[str]) -> Iterator[Proble
 def _command_problems(submission: Submission, command: Sequence[str]) -> Iterator[Problem]:
     if not command:
         yield Problem("the command is empty", field="command")
-    if any("\0" in word for word in (*command, *submission.environment.values())):
+    if any("\0" in word for word in command):
         yield Problem("a NUL cannot be passed to a program", field="command")
-    for name in submission.environment:
+    for name, value in submission.environment.items():
+        if "\0" in value:
+            yield Problem(f"a NUL cannot be passed to a program, as in {name}", field="environment")
         if not _NAME.fullmatch(name):
             yield Problem(f"{name!r} is not a name of a variable", field="environment")
     for mount in submission.container.mounts if submission.container else ():

@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 
 from gridloom.base.units import parse_bytes, parse_duration_s
 from gridloom.sites.slurm.hostlist import expand
-from gridloom.sites.slurm.records import ExitCode, Gres
+from gridloom.sites.slurm.records import ExitCode
 
 _ABSENT = frozenset(
     {"", "(null)", "null", "n/a", "n/s", "none", "unknown", "not_set", "invalid"}
@@ -21,7 +21,6 @@ _ABSENT = frozenset(
 _NOT_SET = frozenset({2**32 - 2, 2**64 - 2})
 _INFINITE = frozenset({2**32 - 1, 2**64 - 1})
 _MIB = 2**20
-_GRES = re.compile(r"(?:gres[/:])?(?P<words>[^()\s]+)(?:\((?P<note>[^()]*)\))?")
 
 
 def text(value: object) -> str:
@@ -51,13 +50,13 @@ def number(value: object) -> float | None:
             value = int(value) if value.strip().lstrip("-").isdigit() else float(value)
         except ValueError:
             raise ValueError(f"{value!r} is not a number") from None
-    if value is None or value in _NOT_SET:
+    if value is None:
         return None
-    if value in _INFINITE:
-        return math.inf
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise ValueError(f"{value!r} is not a number")  # noqa: TRY004 - of what was read
-    return value
+    if value in _NOT_SET:
+        return None
+    return math.inf if value in _INFINITE else value
 
 
 def integer(value: object) -> int | None:
@@ -165,16 +164,6 @@ def memory_mib(value: object) -> int | None:
     return integer(value)
 
 
-def gres(value: object) -> tuple[Gres, ...]:
-    """Return devices of ``gpu:h100:8(S:0-1),nic:2`` or ``gpu:h100:4(IDX:0-1,3)``.
-
-    Raises:
-        ValueError: It is not a list of devices.
-    """
-    said = ",".join(words(value)) if isinstance(value, list) else text(value)
-    return tuple(_one_gres(item) for item in re.split(r",(?![^(]*\))", said) if text(item))
-
-
 def exit_code(value: object) -> ExitCode | None:
     """Return an exit code that is told as ``3:15``, as a wait status, or as an object of JSON.
 
@@ -192,22 +181,3 @@ def exit_code(value: object) -> ExitCode | None:
         return ExitCode(code=int(match[1]), signal=int(match[2]))
     status = integer(value)
     return None if status is None else ExitCode(code=status >> 8 & 0xFF, signal=status & 0x7F)
-
-
-def _one_gres(item: str) -> Gres:
-    match = _GRES.fullmatch(item.strip().replace(":(null)", ""))
-    if match is None:
-        raise ValueError(f"{item!r} is not a device such as gpu:h100:8")
-    said = [word for word in re.split("[:=]", match["words"]) if word != "no_consume"]
-    amount = 1
-    if len(said) > 1 and re.fullmatch(r"\d{1,15}[KMGTPkmgtp]?", said[-1]):
-        told = said.pop()
-        amount = int(told) if told.isdigit() else parse_bytes(told)
-    note = (match["note"] or "").removeprefix("IDX:") if "IDX:" in (match["note"] or "") else ""
-    return Gres(
-        name=said[0], type=":".join(said[1:]), count=amount, indices=_indices(note) if note else ()
-    )
-
-
-def _indices(note: str) -> tuple[int, ...]:
-    return () if not text(note) else tuple(int(index) for index in expand(f"[{note}]"))

@@ -159,7 +159,9 @@ class SlurmDriver:
         for order in orders:
             for rank in order.ranks:
                 Path(rank.log_file).parent.mkdir(parents=True, exist_ok=True)
-            self._write(order.task, ORDER_FILE, encode(order), durable=True)
+            place = Path(task_directory(self._runs, order.task))
+            place.mkdir(parents=True, exist_ok=True)
+            replace_file(place / ORDER_FILE, encode(order))
         directory.mkdir(parents=True, exist_ok=True)
         replace_file(directory / GANG_FILE, encode(gang(orders, self._runs, access)))
         replace_file(directory / SCRIPT_FILE, script.encode())

@@ -218,7 +218,7 @@ JOB: dict[str, Any] = {"job_id": 4, "job_state": ["RUNNING"]}
         (parse_json.jobs, json.dumps({"jobs": [JOB | {"priority": "x"}]}), "'x' is not a number"),
         (parse_json.submitted, "{}", "names no job_id"),
     ],
-    ids=str,
+    ids=lambda value: getattr(value, "__name__", str(value)),
 )
 def test_what_cannot_be_read_is_told(
     read: Callable[[bytes | str], object], said: bytes | str, message: str

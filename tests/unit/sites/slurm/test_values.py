@@ -203,7 +203,7 @@ def test_exit_codes(value: object, exit_code: ExitCode | None) -> None:
         (values.exit_code, "3", "is not an exit code"),
         (values.memory_mib, "lots", "is not a number"),
     ],
-    ids=repr,
+    ids=lambda value: getattr(value, "__name__", repr(value)),
 )
 def test_what_cannot_be_read(read: Any, value: str, said: str) -> None:
     with pytest.raises(ValueError, match=said):

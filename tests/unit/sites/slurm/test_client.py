@@ -1,0 +1,74 @@
+"""What is made of how a command of Slurm ends."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from gridloom.base.errors import SiteError
+from gridloom.sites.slurm import client
+from gridloom.sites.slurm.client import AwayError, SlurmClient
+
+
+@pytest.fixture
+def tool(tmp_path: Path) -> Callable[[str], str]:
+    def make(body: str) -> str:
+        path = tmp_path / "squeue"
+        path.write_text(f"#!/bin/sh\n{body}\n")
+        path.chmod(0o755)
+        return str(path)
+
+    return make
+
+
+def test_a_command_reads_and_prints_in_the_sites_environment(tool: Callable[[str], str]) -> None:
+    said = SlurmClient().run(
+        (tool('echo "$SLURM_CONF $TZ $1"; cat'), "a b"), {"SLURM_CONF": "/b.conf"}, "script"
+    )
+    assert said == "/b.conf UTC0 a b\nscript"
+
+
+@pytest.mark.parametrize(
+    ("stderr", "kind", "sentence"),
+    [
+        (
+            "sbatch: error: Batch job submission failed: Invalid account",
+            SiteError,
+            "sbatch: error: Batch job submission failed: Invalid account",
+        ),
+        (
+            "slurm_load_jobs error: Unable to contact slurm controller (connect failure)",
+            AwayError,
+            "slurm_load_jobs error: Unable to contact slurm controller (connect failure)",
+        ),
+        ("", SiteError, "exit status 3"),
+    ],
+)
+def test_a_no_is_told_from_silence(
+    tool: Callable[[str], str], stderr: str, kind: type[SiteError], sentence: str
+) -> None:
+    with pytest.raises(SiteError) as raised:
+        SlurmClient().run((tool(f"echo '{stderr}' >&2; exit 3"),), {})
+    assert (type(raised.value), str(raised.value)) == (kind, sentence)
+
+
+def test_a_command_that_is_not_there_is_named() -> None:
+    with pytest.raises(SiteError, match="there is no command squeue-of-nobody here"):
+        SlurmClient().run(("squeue-of-nobody",), {})
+
+
+def test_a_command_that_hangs_is_given_up(
+    tool: Callable[[str], str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(client, "_TIMEOUT_S", 0.2)
+    with pytest.raises(AwayError, match="has not answered for 0.2 s"):
+        SlurmClient().run((tool("exec sleep 30"),), {})
+
+
+def test_a_command_that_cannot_be_run_is_told(tmp_path: Path) -> None:
+    with pytest.raises(SiteError, match="cannot be run: Argument list too long"):
+        SlurmClient().run(("squeue", "x" * 3_000_000), {})
+    broken = tmp_path / "squeue"
+    broken.write_text("")
+    with pytest.raises(SiteError):
+        SlurmClient().run((str(broken),), {})

@@ -1,0 +1,321 @@
+"""The driver beside a Slurm whose answers are scripted; the real one stands in the beds."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.fakes.clock import FakeClock
+from tests.unit.sites.slurm.orders import order, ref
+
+from gridloom.base.codec import encode
+from gridloom.base.errors import SiteError
+from gridloom.model.event import (
+    AnyEvent,
+    TaskArrived,
+    TaskEnded,
+    TaskRefused,
+    TaskRunning,
+    TaskWaiting,
+)
+from gridloom.model.inventory import Site, SlurmAccess
+from gridloom.model.life import Arrival, Outcome
+from gridloom.model.reason import Why
+from gridloom.sites.slurm.client import AwayError, SlurmClient
+from gridloom.sites.slurm.driver import SlurmDriver
+from gridloom.sites.slurm.parse_queue import BEFORE, BETWEEN, SQUEUE_FORMAT
+from gridloom.wire.agent import (
+    LEASE_FILE,
+    RENDEZVOUS_FILE,
+    REPORTS_FILE,
+    STOP_FILE,
+    Rendezvous,
+    task_directory,
+)
+from gridloom.wire.reports import Alive, Arrived, Ended, Report
+
+ENVIRONMENT = {"SLURM_CONF": "/etc/b.conf"}
+HPC = Site(name="hpc", kind="slurm", nodes=(), slurm=SlurmAccess(environment=ENVIRONMENT))
+HERE = Arrival(node="n7", address="10.0.0.7")
+
+
+@dataclass
+class ScriptedSlurm(SlurmClient):
+    """Plays Slurm's commands: jobs are numbered from 7, and in the states they are given."""
+
+    jobs: dict[int, dict[str, str]] = field(default_factory=dict)
+    calls: list[str] = field(default_factory=list)
+    error: SiteError | None = None
+    dies: bool = False
+
+    def run(self, argv: Sequence[str], environment: Mapping[str, str], stdin: str = "") -> str:
+        assert environment == ENVIRONMENT
+        self.calls.append(argv[0])
+        if self.error is not None:
+            raise self.error
+        match argv[0]:
+            case "sbatch":
+                slurm_id = 7 + len(self.jobs)
+                comment = next(
+                    line.partition("=")[2]
+                    for line in stdin.splitlines()
+                    if line.startswith("#SBATCH --comment")
+                )
+                self.jobs[slurm_id] = {"%T": "PENDING", "%r": "Priority", "%k": comment}
+                if self.dies:
+                    raise KeyboardInterrupt
+                return f"{slurm_id};b\n"
+            case "scancel":
+                job = self.jobs[int(argv[-1])]
+                if job["%T"] == "PENDING" or "--state=PENDING" not in argv:
+                    job["%T"] = "CANCELLED"
+                return ""
+            case tool:
+                assert tool == "squeue"
+        asked = [word.removeprefix("--jobs=") for word in argv if word.startswith("--jobs=")]
+        ids = [int(one) for one in asked[0].split(",")] if asked else list(self.jobs)
+        rows = [self._row(one) for one in ids if one in self.jobs]
+        return "".join(f"{BEFORE}{row}\n" for row in rows)
+
+    def _row(self, slurm_id: int) -> str:
+        said = {"%i": str(slurm_id), "%A": str(slurm_id), "%F": str(slurm_id), "%D": "1"}
+        columns = SQUEUE_FORMAT.removeprefix(BEFORE).split(BETWEEN)
+        return BETWEEN.join((said | self.jobs[slurm_id]).get(column, "N/A") for column in columns)
+
+
+class Desk:
+    """A driver over a directory, and the supervisors that write there."""
+
+    def __init__(self, runs: Path) -> None:
+        self.runs = runs
+        self.clock = FakeClock()
+        self.slurm = ScriptedSlurm()
+        self.driver = self.again()
+        self.orders = [order(runs, "n1"), order(runs, "n2")]
+        self.seq = 0
+
+    def again(self) -> SlurmDriver:
+        """Return a driver that remembers nothing."""
+        self.driver = SlurmDriver(self.runs, self.clock, self.slurm)
+        return self.driver
+
+    def submit(self) -> Mapping[Any, Any]:
+        return self.driver.submit(HPC, self.orders)
+
+    def look(self) -> list[AnyEvent]:
+        self.clock.advance(1.0)
+        return self.driver.observe([one.task for one in self.orders])
+
+    def says(self, kind: type[Report], node: str = "n1", **more: Any) -> None:
+        self.seq += 1
+        line = encode(kind(seq=self.seq, epoch=5, now_s=self.clock.now_s(), **more))
+        with (self.place(node) / REPORTS_FILE).open("ab") as file:
+            file.write(line + b"\n")
+
+    def place(self, node: str = "n1") -> Path:
+        return Path(task_directory(self.runs, ref(node)))
+
+    def ends(self, code: Why, node: str = "n1") -> None:
+        self.says(Ended, node, outcome=Outcome(code=code, sentence=f"it {code}", ended_s=5.0))
+
+
+@pytest.fixture
+def desk(tmp_path: Path) -> Desk:
+    return Desk(tmp_path / "runs")
+
+
+def sentences(facts: Sequence[AnyEvent]) -> list[str]:
+    return [fact.sentence for fact in facts if isinstance(fact, TaskWaiting)]
+
+
+def outcomes(facts: Sequence[AnyEvent]) -> list[Why]:
+    return [fact.outcome.code for fact in facts if isinstance(fact, TaskEnded)]
+
+
+def test_a_gang_waits_comes_up_runs_and_ends(desk: Desk) -> None:
+    assert desk.submit() == {}
+    assert sentences(desk.look()) == ["Slurm job 7: jobs of higher priority go first"] * 2
+    desk.slurm.jobs[7] |= {"%T": "RUNNING", "%N": "b[1-2]"}
+    assert sentences(desk.look()) == ["Slurm job 7 starts on b1, b2"] * 2
+    desk.says(Arrived, arrival=HERE)
+    first, second = desk.look()
+    assert isinstance(first, TaskArrived)
+    assert isinstance(second, TaskWaiting)
+    desk.says(Arrived, "n2", arrival=HERE)
+    desk.says(Alive)
+    desk.says(Alive, "n2")
+    kinds = [type(fact) for fact in desk.look()]
+    assert kinds == [TaskRunning, TaskArrived, TaskRunning]
+    desk.ends(Why.COMPLETED)
+    desk.ends(Why.EXITED, "n2")
+    assert outcomes(desk.look()) == [Why.COMPLETED, Why.EXITED]
+    desk.slurm.jobs[7]["%T"] = "FAILED"
+    for _ in range(3):
+        assert outcomes(desk.look()) == [Why.COMPLETED, Why.EXITED], "told again, and no other way"
+    assert desk.slurm.calls.count("sbatch") == 1
+
+
+def test_one_command_a_look_tells_of_all_jobs(desk: Desk) -> None:
+    many = [order(desk.runs, "n1", task=ref("n1", job_id=f"j{n}")) for n in range(50)]
+    for one in many:
+        assert desk.driver.submit(HPC, [one]) == {}
+    desk.slurm.calls.clear()
+    desk.clock.advance(1.0)
+    for _ in range(10):
+        assert len(desk.driver.observe([one.task for one in many])) == 50
+    assert desk.slurm.calls == ["squeue"]
+
+
+def test_what_is_handed_in_twice_is_one_job(desk: Desk) -> None:
+    desk.submit()
+    assert desk.submit() == {}
+    desk.again()
+    assert desk.submit() == {}
+    assert sentences(desk.look()) == ["Slurm job 7: jobs of higher priority go first"] * 2
+    assert desk.slurm.calls.count("sbatch") == 1
+
+
+def test_a_job_that_was_taken_while_we_died_is_found_again(desk: Desk) -> None:
+    desk.slurm.dies = True
+    with pytest.raises(KeyboardInterrupt):
+        desk.submit()
+    desk.slurm.dies = False
+    desk.again()
+    assert desk.submit() == {}
+    assert list(desk.slurm.jobs) == [7]
+    assert len(sentences(desk.look())) == 2
+
+
+def test_while_slurm_is_away_tasks_wait_to_be_handed_in(desk: Desk) -> None:
+    desk.slurm.error = AwayError("Unable to contact slurm controller")
+    assert desk.submit() == {}
+    away = "Slurm does not answer: Unable to contact slurm controller"
+    for _ in range(3):
+        assert sentences(desk.look()) == [away] * 2
+    desk.slurm.error = None
+    desk.look()
+    assert sentences(desk.look()) == ["Slurm job 7: jobs of higher priority go first"] * 2
+    desk.slurm.error = AwayError("gone again")
+    desk.says(Alive)
+    first, second = desk.look()
+    assert isinstance(first, TaskRunning), "supervisors are heard without Slurm"
+    assert sentences([second]) == ["Slurm does not answer: gone again"]
+
+
+def test_what_slurm_will_not_have_is_refused_with_its_words(desk: Desk) -> None:
+    desk.slurm.error = SiteError("Invalid account or account/partition combination specified")
+    refused = desk.submit()
+    assert {reason.code for reason in refused.values()} == {Why.REFUSED}
+    assert {task.node for task in refused} == {"n1", "n2"}
+    assert "hpc says: Invalid account" in refused[ref("n1")].sentence
+    desk.again()
+    first, second = desk.look()
+    assert isinstance(first, TaskRefused)
+    assert isinstance(second, TaskRefused)
+
+
+def test_a_directory_that_cannot_be_written_refuses(desk: Desk) -> None:
+    desk.runs.write_text("a file where a directory should be")
+    refused = desk.submit()
+    assert {reason.code for reason in refused.values()} == {Why.IO}
+    for verb in (
+        lambda: desk.driver.renew(ref(), 1.0),
+        lambda: desk.driver.stop(ref(), 1.0, ""),
+        lambda: desk.driver.meet(ref(), Rendezvous(addresses=(), port=1)),
+        lambda: desk.driver.free_port("a", (1, 2), frozenset()),
+    ):
+        with pytest.raises(SiteError):
+            verb()
+
+
+def test_what_waits_is_taken_out_of_the_queue(desk: Desk) -> None:
+    desk.submit()
+    desk.look()
+    desk.driver.stop(ref("n1"), 0.0, "cancelled")
+    desk.driver.stop(ref("n2"), 0.0, "cancelled")
+    assert desk.slurm.jobs[7]["%T"] == "CANCELLED"
+    desk.look()
+    facts = desk.look()
+    assert outcomes(facts) == [Why.STOP_REQUESTED] * 2
+
+
+def test_what_slurm_never_took_is_stopped_without_it(desk: Desk) -> None:
+    desk.slurm.error = AwayError("away")
+    desk.submit()
+    desk.driver.stop(ref("n1"), 0.0, "cancelled")
+    assert outcomes(desk.look()) == [Why.STOP_REQUESTED] * 2
+    desk.slurm.error = None
+    desk.look()
+    assert desk.slurm.jobs == {}
+
+
+def test_a_job_that_runs_is_stopped_by_its_supervisors(desk: Desk) -> None:
+    desk.submit()
+    desk.slurm.jobs[7]["%T"] = "RUNNING"
+    desk.says(Alive)
+    desk.look()
+    desk.slurm.calls.clear()
+    desk.driver.stop(ref("n1"), 5.0, "stop")
+    assert desk.slurm.calls == []
+    assert (desk.place() / STOP_FILE).exists()
+    desk.ends(Why.STOP_REQUESTED)
+    assert outcomes(desk.look()) == [Why.STOP_REQUESTED], "Slurm need not say why"
+
+
+@pytest.mark.parametrize(
+    ("state", "code"),
+    [("PREEMPTED", Why.PREEMPTED), ("TIMEOUT", Why.TIME_LIMIT), ("COMPLETED", Why.STOP_REQUESTED)],
+)
+def test_a_site_that_asks_a_task_to_stop_says_why(desk: Desk, state: str, code: Why) -> None:
+    desk.submit()
+    desk.slurm.jobs[7]["%T"] = "RUNNING"
+    desk.says(Alive)
+    desk.says(Alive, "n2")
+    desk.look()
+    desk.ends(Why.STOP_REQUESTED)
+    for _ in range(3):
+        kinds = [type(fact) for fact in desk.look()]
+        assert kinds == [TaskRunning], "its end is told once it is known why"
+    desk.slurm.jobs[7]["%T"] = state
+    assert outcomes(desk.look()) == [code]
+
+
+def test_a_site_that_never_says_why_is_not_waited_for(desk: Desk) -> None:
+    desk.submit()
+    desk.slurm.jobs[7]["%T"] = "RUNNING"
+    desk.says(Alive)
+    desk.ends(Why.STOP_REQUESTED)
+    desk.look()
+    desk.clock.advance(20.0)
+    assert outcomes(desk.look()) == [Why.STOP_REQUESTED]
+
+
+@pytest.mark.parametrize(
+    ("state", "code"),
+    [("NODE_FAIL", Why.NODE_LOST), ("OUT_OF_MEMORY", Why.OUT_OF_MEMORY), ("", Why.SUPERVISOR_LOST)],
+)
+def test_an_end_that_no_supervisor_tells_is_slurms(desk: Desk, state: str, code: Why) -> None:
+    desk.submit()
+    desk.slurm.jobs[7]["%T"] = "RUNNING"
+    desk.says(Alive)
+    desk.look()
+    if state:
+        desk.slurm.jobs[7]["%T"] = state
+    else:
+        del desk.slurm.jobs[7]
+    desk.look()
+    assert outcomes(desk.look()) == [code] * 2
+    assert outcomes(desk.look()) == [code] * 2
+
+
+def test_what_is_told_lies_in_the_tasks_directory(desk: Desk) -> None:
+    desk.submit()
+    desk.driver.renew(ref(), 1012.0)
+    desk.driver.meet(ref(), Rendezvous(addresses=("10.0.0.7",), port=4001))
+    assert (desk.place() / LEASE_FILE).read_bytes() == b'{"until_s":1012.0}'
+    assert b"4001" in (desk.place() / RENDEZVOUS_FILE).read_bytes()
+
+
+def test_of_what_was_never_handed_in_there_is_no_news(desk: Desk) -> None:
+    assert desk.look() == []

@@ -26,7 +26,7 @@ def status(job: JobName, /, *, json: Json = False) -> int:
 def _one(plane: "Plane", found: "Job", *, json: bool) -> int:
     from gridloom.cli.marks import mark_of, mark_text
     from gridloom.cli.output import console, emit, pairs
-    from gridloom.cli.views import job_json, progress_of, up_to_now
+    from gridloom.cli.views import job_json, progress_of, up_to_now, waits_json
     from gridloom.control.close import summarised
     from gridloom.control.report import attempt_line, summary_rows
 
@@ -43,7 +43,8 @@ def _one(plane: "Plane", found: "Job", *, json: bool) -> int:
         for task in tasks
         if (mark := mark_of(state.marks, task.domain))
     ]
-    rows = [("job", found.job_id), *summary_rows(facts), *attempts, *marks]
+    waits = [(f"waits at {one['site']}", one["sentence"]) for one in waits_json(found)]
+    rows = [("job", found.job_id), *summary_rows(facts), *attempts, *waits, *marks]
     console().print(pairs([*rows, ("files", facts["run_dir"])]))
     return 0
 

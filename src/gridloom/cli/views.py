@@ -27,6 +27,16 @@ def total_steps(job: Job) -> int:
     return job.spec.recipe.training.steps if job.spec.recipe else 0
 
 
+def waits_json(job: Job) -> list[dict[str, Any]]:
+    """Return what tasks wait for in the queues of their sites, each site once."""
+    tasks = job.attempt.tasks.values() if job.attempt else ()
+    waits = {task.placement.site: task for task in tasks if task.waits and task.outcome is None}
+    return [
+        {"site": site, "sentence": task.waits, "expected_s": task.expected_s or None}
+        for site, task in waits.items()
+    ]
+
+
 def job_json(job: Job, progress: Progress, now_s: float) -> dict[str, Any]:
     """Return the job as `ps --json` and `status --json` print it."""
     placement = job.attempts[-1].placement if job.attempts else None
@@ -43,6 +53,7 @@ def job_json(job: Job, progress: Progress, now_s: float) -> dict[str, Any]:
         "submitted_s": job.submitted_s,
         "attempt": len(job.attempts),
         "sites": dict(placement.site_ranks()) if placement and holding else {},
+        "waits": waits_json(job),
         "accelerator": (placement.option if placement else job.spec.options[0]).accelerator,
         "step": max(progress.step, job.attempts[-1].last_step if job.attempts else 0),
         "steps": progress.steps or None,

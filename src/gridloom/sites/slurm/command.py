@@ -40,13 +40,15 @@ def submitted(printed: str) -> int:
 def squeue(job_ids: Iterable[int] = (), *, user: str = "") -> tuple[str, ...]:
     """Return the command that tells of many jobs at once, of ended ones as long as Slurm does.
 
-    Of several ids those that Slurm does not know are left out; a single one is an error.
+    Those that Slurm does not know are left out.
 
     Args:
         job_ids: Which; none for all.
         user: Whose; empty for everybody's.
     """
-    ids = ",".join(map(str, job_ids))
+    asked = [*job_ids]
+    # To ask for a single one that Slurm does not know is an error, to ask twice for it is none
+    ids = ",".join(map(str, asked * 2 if len(asked) == 1 else asked))
     return (
         "squeue",
         "--noheader",

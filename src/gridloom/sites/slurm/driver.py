@@ -4,14 +4,16 @@ import contextlib
 import sys
 import zlib
 from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import Executor, Future
 from pathlib import Path
 from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 
 from gridloom.base.clock import Clock
 from gridloom.base.codec import decode, encode
-from gridloom.base.errors import SiteError
+from gridloom.base.errors import InputError, SiteError
 from gridloom.base.files import LineTail, cause_of, replace_file
 from gridloom.model.event import AnyEvent, TaskEnded, TaskRefused, TaskRunning
 from gridloom.model.inventory import Site, SlurmAccess
@@ -31,6 +33,8 @@ from gridloom.sites.slurm.gang import (
 )
 from gridloom.sites.slurm.gang import command as supervisor
 from gridloom.sites.slurm.parse_queue import squeue
+from gridloom.sites.slurm.parse_scontrol import fields
+from gridloom.sites.slurm.records import Job
 from gridloom.sites.slurm.script import render
 from gridloom.sites.slurm.tell import Seen, end_of, wait_of, why_asked
 from gridloom.wire.agent import (
@@ -52,7 +56,13 @@ _POLL_S = 1.0
 """Between two looks at the queue of one Slurm: one command for all jobs."""
 _WORDLESS_S = 20.0
 """How long Slurm may take to say why it has asked a task to stop."""
+_SILENCE_S = 5.0
+"""How long an answer may take until it is told that there is none."""
 _ACCESS_FILE = "access.json"
+_NEVER = ("None", "Unknown", "")
+
+_Key = tuple[tuple[str, str], ...]
+"""The variables by which one Slurm is told from another."""
 
 
 class _Gang:
@@ -66,6 +76,12 @@ class _Gang:
         self.over_looks = 0
         self.stopped = False
         self.refusal: Reason | None = None
+        self.cancelled = False
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether there is nothing more to ask: what tasks said last had a look's time to come."""
+        return self.seen.is_over and self.over_looks > 1
 
 
 class _Task:
@@ -83,34 +99,35 @@ class SlurmDriver:
 
     chooses_nodes = True
 
-    def __init__(self, runs: Path, clock: Clock, client: SlurmClient) -> None:
+    def __init__(self, runs: Path, clock: Clock, client: SlurmClient, executor: Executor) -> None:
         """Drive the tasks of the runs in ``runs``, which the sites' nodes must see, too.
 
         Args:
             runs: Directory of all run directories.
             clock: Where the time comes from.
             client: Runs Slurm's commands.
+            executor: Where it runs them: without an answer they last for minutes, and meanwhile the
+                leases of all other tasks must be renewed.
         """
         self._runs = runs.absolute()
         self._clock = clock
         self._client = client
+        self._executor = executor
+        self._asked: dict[_Key, Future[None]] = {}
         self._plane = f"{zlib.crc32(str(self._runs).encode()):08x}"
         self._gangs: dict[Path, _Gang] = {}
         self._tasks: dict[TaskRef, _Task] = {}
-        self._looked_s: dict[tuple[tuple[str, str], ...], float] = {}
+        self._looked_s: dict[_Key, float] = {}
 
     def submit(self, site: Site, orders: Sequence[TaskOrder]) -> Mapping[TaskRef, Reason]:
-        """Hand the tasks to Slurm as one job; while it does not answer, they wait to be."""
+        """Write down what is to be handed to Slurm as one job: the next look does it."""
         access = site.slurm or SlurmAccess()
         directory = Path(gang_directory(self._runs, orders[0].task))
         try:
             if not (directory / _ACCESS_FILE).exists():
                 self._write_gang(directory, orders, access)
-            self._hand_in(self._gang(directory))
-        except AwayError:
-            return {}  # it is tried again at every look
-        except (SiteError, OSError) as error:
-            reason = _refusal(error, site.name)
+        except (InputError, OSError) as error:
+            reason = _refusal(error)
             return {order.task: reason for order in orders}
         return {}
 
@@ -123,15 +140,10 @@ class SlurmDriver:
         self._write(task, LEASE_FILE, encode(LeaseRenewal(until_s=until_s)), durable=False)
 
     def stop(self, task: TaskRef, grace_s: float, sentence: str) -> None:
-        """Write the order to stop; a job that still waits is taken out of Slurm's queue."""
+        """Write the order to stop; the next look takes a job that waits out of Slurm's queue."""
         order = StopOrder(grace_s=grace_s, sentence=sentence)
         self._write(task, STOP_FILE, encode(order), durable=True)
-        one = self._gang(Path(gang_directory(self._runs, task)))
-        one.stopped = True
-        if one.placed is not None and one.seen.waits:
-            argv = ("scancel", "--state=PENDING", str(one.placed.slurm_id))
-            with contextlib.suppress(AwayError):  # whoever comes up finds the order to stop
-                self._client.run(argv, one.placed.environment)
+        self._gang(Path(gang_directory(self._runs, task))).stopped = True
 
     def observe(self, tasks: Sequence[TaskRef]) -> list[AnyEvent]:
         """Return what the supervisors reported, and what Slurm says of those that do not."""
@@ -199,36 +211,63 @@ class SlurmDriver:
     # ----- what is seen
 
     def _look(self, gangs: Iterable[_Gang]) -> None:
-        """Ask each Slurm about all its jobs at once, now and then."""
-        by_slurm: dict[tuple[tuple[str, str], ...], list[_Gang]] = {}
+        """Ask each Slurm about all its jobs at once, now and then, and never wait for an answer."""
+        by_slurm: dict[_Key, list[_Gang]] = {}
         for one in gangs:
-            if one.access is not None and not (one.seen.is_over and one.over_looks > 1):
+            if one.access is not None and not one.is_settled:
                 key = tuple(sorted(one.access.environment.items()))
                 by_slurm.setdefault(key, []).append(one)
         now_s = self._clock.monotonic_s()
         for key, those in by_slurm.items():
+            asked = self._asked.get(key)
+            if asked is not None and not asked.done():
+                if now_s - self._looked_s[key] >= _SILENCE_S:
+                    for one in those:
+                        one.seen = replace(one.seen, trouble="it takes long")
+                continue
+            if asked is not None:
+                asked.result()  # a fault of ours is raised here
             if now_s - self._looked_s.get(key, -_POLL_S) >= _POLL_S:
                 self._looked_s[key] = now_s
-                self._ask(dict(key), those)
+                self._asked[key] = self._executor.submit(self._ask, dict(key), those)
 
     def _ask(self, environment: Mapping[str, str], gangs: Sequence[_Gang]) -> None:
+        """Hand in, cancel and ask, in a thread of its own: it changes what is seen of the gangs."""
         try:
             for one in gangs:
                 if one.placed is None and not one.stopped and one.refusal is None:
                     self._try_to_hand_in(one)
             placed = {one.placed.slurm_id: one for one in gangs if one.placed is not None}
-            # A second id that nobody has keeps one that Slurm has forgotten from being an error
-            ids = [*placed, 0] if placed else []
-            told = squeue(self._client.run(command.squeue(ids), environment)) if ids else ()
+            told = squeue(self._client.run(command.squeue(placed), environment)) if placed else ()
+            jobs = {job.het_job_id or job.job_id: job for job in reversed(told)}
+            for slurm_id, one in placed.items():
+                self._take_in(one, slurm_id, jobs.get(slurm_id), environment)
         except (SiteError, OSError) as error:
             for one in gangs:
-                one.seen = msgspec.structs.replace(one.seen, trouble=str(error))
-            return
-        jobs = {job.het_job_id or job.job_id: job for job in reversed(told)}
-        for slurm_id, one in placed.items():
-            job = jobs.get(slurm_id)
-            one.seen = Seen(slurm_id=slurm_id, job=job or one.seen.job, is_gone=job is None)
-            one.over_looks += one.seen.is_over
+                one.seen = replace(one.seen, trouble=str(error))
+
+    def _take_in(
+        self, one: _Gang, slurm_id: int, job: Job | None, environment: Mapping[str, str]
+    ) -> None:
+        seen = Seen(slurm_id=slurm_id, job=job or one.seen.job, is_gone=job is None)
+        if job is not None and seen.is_over and not one.seen.is_over:
+            seen = replace(seen, is_preempted=self._was_preempted(slurm_id, environment))
+        elif one.seen.is_over:
+            seen = replace(seen, is_preempted=one.seen.is_preempted)
+        one.seen = seen
+        one.over_looks += seen.is_over
+        if one.stopped and not one.cancelled and seen.waits:
+            self._client.run(("scancel", "--state=PENDING", str(slurm_id)), environment)
+            one.cancelled = True
+
+    def _was_preempted(self, slurm_id: int, environment: Mapping[str, str]) -> bool:
+        """Return whether Slurm has preempted a job, which may have ended well within its grace."""
+        said = self._client.run(command.show("job", str(slurm_id)), environment)
+        return any(
+            dict(fields(line)).get("PreemptTime", "None") not in _NEVER
+            for line in said.splitlines()
+            if line.strip()
+        )
 
     def _try_to_hand_in(self, one: _Gang) -> None:
         try:
@@ -236,7 +275,7 @@ class SlurmDriver:
         except AwayError:
             raise
         except (SiteError, OSError) as error:
-            one.refusal = _refusal(error, "the site")
+            one.refusal = _refusal(error)
 
     def _observe(self, task: TaskRef, one: _Gang) -> list[AnyEvent]:
         directory = Path(task_directory(self._runs, task))
@@ -258,7 +297,7 @@ class SlurmDriver:
                 code=Why.STOP_REQUESTED, sentence=sentence, ended_s=self._clock.now_s()
             )
             return [ended(task, known.end)]
-        if one.seen.is_over and one.over_looks > 1:  # what it said last had a look's time to come
+        if one.is_settled:
             known.end = end_of(one.seen, stop.sentence if stop else "", self._clock.now_s())
             return [*facts, ended(task, known.end)]
         if not known.has_spoken and one.access is not None:
@@ -318,13 +357,13 @@ def _who(task: TaskRef) -> dict[str, Any]:
     }
 
 
-def _refusal(error: SiteError | OSError, site: str) -> Reason:
+def _refusal(error: InputError | SiteError | OSError) -> Reason:
     if isinstance(error, OSError):
         sentence = f"the task cannot be started: {cause_of(error)}: {error.filename}"
         remedy = "make the run directory writable, or free space there"
         return Reason(code=Why.IO, sentence=sentence, remedy=remedy)
     return Reason(
         code=Why.REFUSED,
-        sentence=f"the task cannot be started: Slurm of {site} says: {error}",
+        sentence=f"the task cannot be started: Slurm says: {error}",
         remedy="`slurm:` of the site in the grid file says how jobs are handed in",
     )

@@ -39,12 +39,14 @@ class Seen(msgspec.Struct, frozen=True, kw_only=True):
         slurm_id: Its id; nothing as long as Slurm has not taken it.
         job: As Slurm told of it last; nothing if it has not, or knows it no more.
         is_gone: Slurm knows it no more.
+        is_preempted: Slurm has preempted it, however it ended.
         trouble: Why Slurm could not be asked; empty if it could.
     """
 
     slurm_id: int | None = None
     job: Job | None = None
     is_gone: bool = False
+    is_preempted: bool = False
     trouble: str = ""
 
     @property
@@ -84,8 +86,7 @@ def end_of(seen: Seen, asked: str, now_s: float) -> Outcome:
         asked: The sentence with which it was asked to stop; empty if it was not.
         now_s: The time, if Slurm does not tell it.
     """
-    job = seen.job
-    end = job_end(job) if job is not None else None
+    job, end = seen.job, _end(seen)
     if job is None or end is None:
         sentence = f"Slurm does not know job {seen.slurm_id} any more"
         return Outcome(code=Why.SUPERVISOR_LOST, sentence=sentence, ended_s=now_s)
@@ -105,13 +106,18 @@ def end_of(seen: Seen, asked: str, now_s: float) -> Outcome:
 
 def why_asked(outcome: Outcome, seen: Seen) -> Outcome:
     """Return the outcome of a task that its site has asked to stop, with the site's reason."""
-    end = job_end(seen.job) if seen.job is not None else None
+    end = _end(seen)
     if end in (JobEnd.PREEMPTED, JobEnd.TIME_LIMIT, JobEnd.CANCELLED, JobEnd.NODE_FAILED):
         assert seen.job is not None
         code, sentence, remedy = _ENDS[end]
         told = f"Slurm job {seen.job.job_id} {sentence}: {outcome.sentence}"
         return replace(outcome, code=code, sentence=told, remedy=remedy)
     return outcome
+
+
+def _end(seen: Seen) -> JobEnd | None:
+    end = job_end(seen.job) if seen.job is not None else None
+    return JobEnd.PREEMPTED if end is not None and seen.is_preempted else end
 
 
 def _phase(job: Job) -> JobPhase:

@@ -61,7 +61,7 @@ def test_a_command_that_hangs_is_given_up(
     tool: Callable[[str], str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(client, "_TIMEOUT_S", 0.2)
-    with pytest.raises(AwayError, match="has not answered for 0.2 s"):
+    with pytest.raises(AwayError, match="has not answered for"):
         SlurmClient().run((tool("exec sleep 30"),), {})
 
 

@@ -1,9 +1,10 @@
 """The driver beside a Slurm whose answers are scripted; the real one stands in the beds."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Executor, Future
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, ParamSpec, TypeVar
 
 import pytest
 from tests.fakes.clock import FakeClock
@@ -35,6 +36,9 @@ from gridloom.wire.agent import (
 )
 from gridloom.wire.reports import Alive, Arrived, Ended, Report
 
+P = ParamSpec("P")
+T = TypeVar("T")
+
 ENVIRONMENT = {"SLURM_CONF": "/etc/b.conf"}
 HPC = Site(name="hpc", kind="slurm", nodes=(), slurm=SlurmAccess(environment=ENVIRONMENT))
 HERE = Arrival(node="n7", address="10.0.0.7")
@@ -64,13 +68,15 @@ class ScriptedSlurm(SlurmClient):
                 )
                 self.jobs[slurm_id] = {"%T": "PENDING", "%r": "Priority", "%k": comment}
                 if self.dies:
-                    raise KeyboardInterrupt
+                    raise RuntimeError("killed")
                 return f"{slurm_id};b\n"
             case "scancel":
                 job = self.jobs[int(argv[-1])]
                 if job["%T"] == "PENDING" or "--state=PENDING" not in argv:
                     job["%T"] = "CANCELLED"
                 return ""
+            case "scontrol":
+                return f"JobId=7 PreemptTime={self.jobs[7].get('preempted', 'None')} Reason=None"
             case tool:
                 assert tool == "squeue"
         asked = [word.removeprefix("--jobs=") for word in argv if word.startswith("--jobs=")]
@@ -84,6 +90,32 @@ class ScriptedSlurm(SlurmClient):
         return BETWEEN.join((said | self.jobs[slurm_id]).get(column, "N/A") for column in columns)
 
 
+class Now(Executor):
+    """Makes calls at once, or when it is told to."""
+
+    def __init__(self) -> None:
+        self.is_slow = False
+        self.left: list[Callable[[], None]] = []
+
+    def submit(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Future[T]:
+        future: Future[T] = Future()
+
+        def call() -> None:
+            try:
+                future.set_result(fn(*args, **kwargs))
+            except RuntimeError as error:
+                future.set_exception(error)
+
+        self.left.append(call)
+        if not self.is_slow:
+            self.answer()
+        return future
+
+    def answer(self) -> None:
+        while self.left:
+            self.left.pop(0)()
+
+
 class Desk:
     """A driver over a directory, and the supervisors that write there."""
 
@@ -91,13 +123,14 @@ class Desk:
         self.runs = runs
         self.clock = FakeClock()
         self.slurm = ScriptedSlurm()
+        self.executor = Now()
         self.driver = self.again()
         self.orders = [order(runs, "n1"), order(runs, "n2")]
         self.seq = 0
 
     def again(self) -> SlurmDriver:
         """Return a driver that remembers nothing."""
-        self.driver = SlurmDriver(self.runs, self.clock, self.slurm)
+        self.driver = SlurmDriver(self.runs, self.clock, self.slurm, self.executor)
         return self.driver
 
     def submit(self) -> Mapping[Any, Any]:
@@ -160,6 +193,7 @@ def test_one_command_a_look_tells_of_all_jobs(desk: Desk) -> None:
     many = [order(desk.runs, "n1", task=ref("n1", job_id=f"j{n}")) for n in range(50)]
     for one in many:
         assert desk.driver.submit(HPC, [one]) == {}
+    desk.driver.observe([one.task for one in many])
     desk.slurm.calls.clear()
     desk.clock.advance(1.0)
     for _ in range(10):
@@ -178,8 +212,10 @@ def test_what_is_handed_in_twice_is_one_job(desk: Desk) -> None:
 
 def test_a_job_that_was_taken_while_we_died_is_found_again(desk: Desk) -> None:
     desk.slurm.dies = True
-    with pytest.raises(KeyboardInterrupt):
-        desk.submit()
+    desk.submit()
+    desk.look()
+    with pytest.raises(RuntimeError):
+        desk.look()
     desk.slurm.dies = False
     desk.again()
     assert desk.submit() == {}
@@ -205,14 +241,14 @@ def test_while_slurm_is_away_tasks_wait_to_be_handed_in(desk: Desk) -> None:
 
 def test_what_slurm_will_not_have_is_refused_with_its_words(desk: Desk) -> None:
     desk.slurm.error = SiteError("Invalid account or account/partition combination specified")
-    refused = desk.submit()
-    assert {reason.code for reason in refused.values()} == {Why.REFUSED}
-    assert {task.node for task in refused} == {"n1", "n2"}
-    assert "hpc says: Invalid account" in refused[ref("n1")].sentence
-    desk.again()
-    first, second = desk.look()
-    assert isinstance(first, TaskRefused)
-    assert isinstance(second, TaskRefused)
+    assert desk.submit() == {}
+    for _ in range(2):
+        first, second = desk.look()
+        assert isinstance(first, TaskRefused)
+        assert isinstance(second, TaskRefused)
+        assert (first.domain, first.reason.code) == ("hpc/n1", Why.REFUSED)
+        assert "Slurm says: Invalid account" in first.reason.sentence
+    assert desk.slurm.calls == ["sbatch"]
 
 
 def test_a_directory_that_cannot_be_written_refuses(desk: Desk) -> None:
@@ -234,10 +270,12 @@ def test_what_waits_is_taken_out_of_the_queue(desk: Desk) -> None:
     desk.look()
     desk.driver.stop(ref("n1"), 0.0, "cancelled")
     desk.driver.stop(ref("n2"), 0.0, "cancelled")
+    desk.look()
     assert desk.slurm.jobs[7]["%T"] == "CANCELLED"
     desk.look()
     facts = desk.look()
     assert outcomes(facts) == [Why.STOP_REQUESTED] * 2
+    assert desk.slurm.calls.count("scancel") == 1
 
 
 def test_what_slurm_never_took_is_stopped_without_it(desk: Desk) -> None:
@@ -252,15 +290,45 @@ def test_what_slurm_never_took_is_stopped_without_it(desk: Desk) -> None:
 
 def test_a_job_that_runs_is_stopped_by_its_supervisors(desk: Desk) -> None:
     desk.submit()
+    desk.look()
     desk.slurm.jobs[7]["%T"] = "RUNNING"
     desk.says(Alive)
     desk.look()
-    desk.slurm.calls.clear()
     desk.driver.stop(ref("n1"), 5.0, "stop")
-    assert desk.slurm.calls == []
+    desk.look()
+    assert "scancel" not in desk.slurm.calls
     assert (desk.place() / STOP_FILE).exists()
     desk.ends(Why.STOP_REQUESTED)
     assert outcomes(desk.look()) == [Why.STOP_REQUESTED], "Slurm need not say why"
+
+
+def test_nobody_waits_for_a_slurm_that_does_not_answer(desk: Desk) -> None:
+    desk.submit()
+    desk.look()
+    desk.executor.is_slow = True
+    for _ in range(4):
+        assert sentences(desk.look()) == ["Slurm job 7: jobs of higher priority go first"] * 2
+    desk.clock.advance(5.0)
+    assert sentences(desk.look()) == ["Slurm does not answer: it takes long"] * 2
+    assert len(desk.executor.left) == 1, "it is asked once"
+    desk.executor.is_slow = False
+    desk.executor.answer()
+    assert sentences(desk.look()) == ["Slurm job 7: jobs of higher priority go first"] * 2
+
+
+def test_a_job_that_ends_within_the_grace_of_a_preemption_was_preempted(desk: Desk) -> None:
+    desk.submit()
+    desk.look()
+    desk.slurm.jobs[7] |= {"%T": "RUNNING"}
+    desk.says(Alive)
+    desk.says(Alive, "n2")
+    desk.look()
+    desk.ends(Why.STOP_REQUESTED)
+    desk.ends(Why.STOP_REQUESTED, "n2")
+    desk.slurm.jobs[7] |= {"%T": "COMPLETED", "preempted": "2026-01-01T00:00:00"}
+    assert outcomes(desk.look()) == [Why.PREEMPTED] * 2
+    assert outcomes(desk.look()) == [Why.PREEMPTED] * 2
+    assert desk.slurm.calls.count("scontrol") == 1
 
 
 @pytest.mark.parametrize(
@@ -269,6 +337,7 @@ def test_a_job_that_runs_is_stopped_by_its_supervisors(desk: Desk) -> None:
 )
 def test_a_site_that_asks_a_task_to_stop_says_why(desk: Desk, state: str, code: Why) -> None:
     desk.submit()
+    desk.look()
     desk.slurm.jobs[7]["%T"] = "RUNNING"
     desk.says(Alive)
     desk.says(Alive, "n2")
@@ -283,6 +352,7 @@ def test_a_site_that_asks_a_task_to_stop_says_why(desk: Desk, state: str, code: 
 
 def test_a_site_that_never_says_why_is_not_waited_for(desk: Desk) -> None:
     desk.submit()
+    desk.look()
     desk.slurm.jobs[7]["%T"] = "RUNNING"
     desk.says(Alive)
     desk.ends(Why.STOP_REQUESTED)
@@ -297,6 +367,7 @@ def test_a_site_that_never_says_why_is_not_waited_for(desk: Desk) -> None:
 )
 def test_an_end_that_no_supervisor_tells_is_slurms(desk: Desk, state: str, code: Why) -> None:
     desk.submit()
+    desk.look()
     desk.slurm.jobs[7]["%T"] = "RUNNING"
     desk.says(Alive)
     desk.look()

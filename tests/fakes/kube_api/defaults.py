@@ -58,7 +58,7 @@ def _put(target: Obj, **values: object) -> None:
         target.setdefault(name, value)
 
 
-def _pod(obj: Obj, is_new: bool) -> None:  # noqa: FBT001 - one shape for all fillers
+def _pod(obj: Obj, is_new: bool) -> None:
     spec = obj.setdefault("spec", {})
     pod_spec(spec)
     if not is_new:
@@ -93,7 +93,7 @@ def _qos(spec: Obj) -> str:
     return "Guaranteed" if is_full and is_equal else "Burstable"
 
 
-def _job(obj: Obj, is_new: bool) -> None:  # noqa: FBT001
+def _job(obj: Obj, is_new: bool) -> None:
     spec = obj.setdefault("spec", {})
     if "completions" not in spec and "parallelism" not in spec:
         spec["completions"] = 1
@@ -122,7 +122,7 @@ def _job(obj: Obj, is_new: bool) -> None:  # noqa: FBT001
         spec.setdefault("selector", {"matchLabels": {"batch.kubernetes.io/controller-uid": uid}})
 
 
-def _service(obj: Obj, is_new: bool) -> None:  # noqa: FBT001
+def _service(obj: Obj, is_new: bool) -> None:
     spec = obj.setdefault("spec", {})
     _put(spec, type="ClusterIP", sessionAffinity="None", internalTrafficPolicy="Cluster")
     for port in spec.get("ports") or ():
@@ -135,7 +135,7 @@ def _service(obj: Obj, is_new: bool) -> None:  # noqa: FBT001
     obj.setdefault("status", {"loadBalancer": {}})
 
 
-def _namespace(obj: Obj, is_new: bool) -> None:  # noqa: FBT001
+def _namespace(obj: Obj, is_new: bool) -> None:
     labels = obj["metadata"].setdefault("labels", {})
     labels["kubernetes.io/metadata.name"] = obj["metadata"]["name"]
     if is_new:
@@ -143,29 +143,29 @@ def _namespace(obj: Obj, is_new: bool) -> None:  # noqa: FBT001
         obj["status"] = {"phase": "Active"}
 
 
-def _node(obj: Obj, is_new: bool) -> None:  # noqa: FBT001
+def _node(obj: Obj, is_new: bool) -> None:
     if is_new:
         taints = obj.setdefault("spec", {}).setdefault("taints", [])
         if not any(one["key"] == "node.kubernetes.io/not-ready" for one in taints):
             taints.append({"key": "node.kubernetes.io/not-ready", "effect": "NoSchedule"})
 
 
-def _secret(obj: Obj, is_new: bool) -> None:  # noqa: ARG001, FBT001
+def _secret(obj: Obj, is_new: bool) -> None:
     _put(obj, type="Opaque")
 
 
-def _binding(obj: Obj, is_new: bool) -> None:  # noqa: ARG001, FBT001
+def _binding(obj: Obj, is_new: bool) -> None:
     for one in obj.get("subjects") or ():
         if one.get("kind") in ("User", "Group"):
             _put(one, apiGroup="rbac.authorization.k8s.io")
     obj.setdefault("roleRef", {}).setdefault("apiGroup", "rbac.authorization.k8s.io")
 
 
-def _priority(obj: Obj, is_new: bool) -> None:  # noqa: ARG001, FBT001
+def _priority(obj: Obj, is_new: bool) -> None:
     _put(obj, preemptionPolicy="PreemptLowerPriority")
 
 
-def _claim(obj: Obj, is_new: bool) -> None:  # noqa: FBT001
+def _claim(obj: Obj, is_new: bool) -> None:
     _put(obj.setdefault("spec", {}), volumeMode="Filesystem")
     if is_new:
         obj["status"] = {"phase": "Pending"}

@@ -61,7 +61,7 @@ class _Owner:
 
 def owned(obj: Obj, schema: Schema) -> dict[Path, str]:
     """Return the values that can have an owner."""
-    found = values_of({name: one for name, one in obj.items()}, schema)
+    found = values_of(dict(obj.items()), schema)
     return {
         path: one
         for path, one in found.items()
@@ -77,7 +77,7 @@ def apply(live: Obj | None, config: Obj, schema: Schema, writer: Writer, *, forc
     """
     if live is None:
         return config
-    merged = merge(live, {k: v for k, v in config.items()}, schema)
+    merged = merge(live, dict(config.items()), schema)
     before, wanted = owned(live, schema), owned(config, schema)
     others = [one for one in _load(live) if one.writer != writer]
     mine = next((one.paths for one in _load(live) if one.writer == writer), frozenset())
@@ -130,6 +130,7 @@ def settle(
     was = next((one for one in owners if one.writer == writer), None)
     is_same = was is not None and was.paths == now_mine and not changed
     settled.append(_Owner(writer, now_mine, was.time if was and is_same else time))
+    settled.sort(key=lambda one: (one.writer.operation, one.writer.name, one.writer.subresource))
     return [_entry(one) for one in settled if one.paths]
 
 

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-
 from tests.fakes.kube_api.schema import Findings, Schema, shape
 from tests.fakes.kube_api.status import Obj
 
@@ -192,9 +191,7 @@ def _of_crd(crd: Obj) -> Iterable[ResourceType]:
             kind=spec["names"]["kind"],
             namespaced=spec["scope"] == "Namespaced",
             verbs=verbs,
-            subresources={
-                name: ("get", "patch", "update") for name in version.get("subresources", {})
-            },
+            subresources=dict.fromkeys(version.get("subresources", {}), ("get", "patch", "update")),
             schema=Schema(node, _core_schemas(), custom=True),
             stored_as=stored_as,
             custom=True,

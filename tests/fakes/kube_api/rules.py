@@ -1,4 +1,4 @@
-"""What a real server refuses of Kubernetes' own kinds beyond their schemas: names, rules, fixity."""
+"""What a real server refuses of Kubernetes' own kinds beyond their schemas."""
 
 import copy
 import re
@@ -37,37 +37,36 @@ def check(obj: Obj, old: Obj | None) -> list[Obj]:
 
 def _metadata(obj: Obj, kind: tuple[str, str]) -> Iterator[Obj]:
     meta = obj["metadata"]
-    name = meta.get("name", "")
+    yield from _name(meta.get("name", ""), kind)
+    yield from _labels(meta.get("labels") or {}, "metadata.labels")
+    annotations = meta.get("annotations") or {}
+    for key in annotations:
+        yield from _qualified(key, "metadata.annotations")
+    if sum(len(key) + len(value) for key, value in annotations.items()) > 256 * 1024:
+        yield cause("metadata.annotations", "Too long: must have at most 262144 bytes")
+    owners = meta.get("ownerReferences") or ()
+    for at, owner in enumerate(owners):
+        if not owner.get("uid"):
+            yield required(f"metadata.ownerReferences[{at}].uid")
+    if sum(bool(one.get("controller")) for one in owners) > 1:
+        told = "Invalid value: Only one reference can have Controller set to true"
+        yield cause("metadata.ownerReferences", told)
+
+
+def _name(name: str, kind: tuple[str, str]) -> Iterator[Obj]:
+    if kind in _PATH_SEGMENT:
+        if "/" in name or "%" in name or name in (".", ".."):
+            yield cause("metadata.name", f'Invalid value: "{name}": may not contain / or %')
+        return
     if kind == ("v1", "Service"):
         pattern, longest = _SERVICE, 63
     elif kind in _LABEL_NAMES:
         pattern, longest = _LABEL, 63
     else:
         pattern, longest = _SUBDOMAIN, 253
-    if kind in _PATH_SEGMENT:
-        if "/" in name or "%" in name or name in (".", ".."):
-            yield cause("metadata.name", f"Invalid value: \"{name}\": may not contain '/' or '%'")
-    elif not pattern.match(name) or len(name) > longest:
-        yield cause(
-            "metadata.name",
-            f'Invalid value: "{name}": must match {pattern.pattern} and '
-            f"have at most {longest} characters",
-        )
-    yield from _labels(meta.get("labels") or {}, "metadata.labels")
-    total = 0
-    for key, value in (meta.get("annotations") or {}).items():
-        yield from _qualified(key, "metadata.annotations")
-        total += len(key) + len(value)
-    if total > 256 * 1024:
-        yield cause("metadata.annotations", "Too long: must have at most 262144 bytes")
-    for at, owner in enumerate(meta.get("ownerReferences") or ()):
-        if not owner.get("uid"):
-            yield required(f"metadata.ownerReferences[{at}].uid")
-    if sum(bool(one.get("controller")) for one in meta.get("ownerReferences") or ()) > 1:
-        yield cause(
-            "metadata.ownerReferences",
-            "Invalid value: Only one reference can have Controller set to true",
-        )
+    if not pattern.match(name) or len(name) > longest:
+        told = f"must match {pattern.pattern} and have at most {longest} characters"
+        yield cause("metadata.name", f'Invalid value: "{name}": {told}')
 
 
 def _labels(labels: Mapping[str, str], path: str) -> Iterator[Obj]:

@@ -1,7 +1,7 @@
 """What a real server refuses of a pod's spec beyond its schema."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 
 from tests.fakes.kube_api.quantity import quantity
 from tests.fakes.kube_api.status import Obj, cause, required, unsupported
@@ -24,23 +24,26 @@ def check_pod_spec(spec: Obj, path: str) -> Iterator[Obj]:
     for name in ("hostname", "subdomain"):
         if name in spec and (not _NAME.match(spec[name]) or len(spec[name]) > 63):
             yield cause(f"{path}.{name}", f'Invalid value: "{spec[name]}": must be a DNS label')
+    yield from _containers(spec, path)
+    for at, toleration in enumerate(spec.get("tolerations") or ()):
+        yield from _toleration(toleration, f"{path}.tolerations[{at}]")
+
+
+def _containers(spec: Obj, path: str) -> Iterator[Obj]:
     volumes = yield from _volumes(spec, path)
     if not spec.get("containers"):
         yield required(f"{path}.containers")
     seen: set[str] = set()
     for part in ("initContainers", "containers"):
         for at, container in enumerate(spec.get(part) or ()):
-            here = f"{path}.{part}[{at}]"
-            name = container.get("name", "")
+            here, name = f"{path}.{part}[{at}]", container.get("name", "")
             if name in seen:
                 yield cause(f"{here}.name", f'Duplicate value: "{name}"', "FieldValueDuplicate")
             seen.add(name)
             yield from _container(container, here, volumes)
-    for at, toleration in enumerate(spec.get("tolerations") or ()):
-        yield from _toleration(toleration, f"{path}.tolerations[{at}]")
 
 
-def _volumes(spec: Obj, path: str) -> Iterator[Obj]:  # the names are returned
+def _volumes(spec: Obj, path: str) -> Generator[Obj, None, set[str]]:
     names: set[str] = set()
     for at, volume in enumerate(spec.get("volumes") or ()):
         here, name = f"{path}.volumes[{at}]", volume.get("name", "")

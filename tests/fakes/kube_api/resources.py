@@ -217,14 +217,36 @@ def convert(obj: Obj, to: ResourceType) -> Obj:
     for names in renames:
         was, becomes = names if to.version == "v1beta2" else names[::-1]
         _rename(moved, was.split("."), becomes.rsplit(".", 1)[-1])
+    if (to.group, to.kind) == ("kueue.x-k8s.io", "Workload"):
+        moved["spec"] = _priority_class(moved.get("spec") or {})
     pruned: Obj = shape(moved, to.schema, "", Findings())
     return pruned
 
 
 _RENAMES: Mapping[tuple[str, str], tuple[tuple[str, str], ...]] = {
     ("kueue.x-k8s.io", "ClusterQueue"): (("spec.cohort", "spec.cohortName"),),
-    ("kueue.x-k8s.io", "Cohort"): (("spec.parent", "spec.parentName"),),
+    ("kueue.x-k8s.io", "LocalQueue"): (("status.flavorUsage", "status.flavorsUsage"),),
+    ("kueue.x-k8s.io", "Workload"): (
+        (
+            "status.accumulatedPastExexcutionTimeSeconds",
+            "status.accumulatedPastExecutionTimeSeconds",
+        ),
+    ),
 }
+
+
+def _priority_class(spec: Obj) -> Obj:
+    """Say a Workload's priority class in both ways; pruning leaves the one that fits."""
+    kinds = {"WorkloadPriorityClass": "kueue.x-k8s.io", "PriorityClass": "scheduling.k8s.io"}
+    if "priorityClassRef" in spec:
+        one = spec["priorityClassRef"]
+        source = f"{one['group']}/{one['kind'].lower()}"
+        return {**spec, "priorityClassName": one["name"], "priorityClassSource": source}
+    for kind, group in kinds.items():
+        if spec.get("priorityClassSource") == f"{group}/{kind.lower()}":
+            one = {"group": group, "kind": kind, "name": spec["priorityClassName"]}
+            return {**spec, "priorityClassRef": one}
+    return spec
 
 
 def _rename(obj: Obj, path: list[str], name: str) -> None:

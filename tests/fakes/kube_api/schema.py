@@ -36,11 +36,12 @@ class Schema:
     def child(self, node: Obj) -> "Schema":
         """Return the schema of a node below, its reference followed."""
         extra = {key: value for key, value in node.items() if key not in ("$ref", "allOf")}
+        custom = self.custom
         while "$ref" in node or ("allOf" in node and "$ref" in node["allOf"][0]):
             reference = node["$ref"] if "$ref" in node else node["allOf"][0]["$ref"]
             node = self.defs[reference.rsplit("/", 1)[-1]]
-            extra = {**node, **extra}
-        return Schema(extra or node, self.defs, custom=self.custom)
+            extra, custom = {**node, **extra}, False  # only Kubernetes' own are referred to
+        return Schema(extra or node, self.defs, custom=custom)
 
     def field(self, name: str) -> "Schema | None":
         """Return the schema of a field of an object; None where none is known."""

@@ -60,7 +60,7 @@ class Store:
                 if not namespace or place[0] == namespace
             ]
 
-    def keys(self) -> list[Key]:
+    def kept(self) -> list[Key]:
         """Return the resources that have objects."""
         with self.lock:
             return sorted(key for key, found in self._objects.items() if found)

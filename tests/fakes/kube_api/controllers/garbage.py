@@ -36,7 +36,7 @@ class Garbage:
 
     def _everything(self) -> Iterator[tuple[ResourceType, Obj]]:
         kernel = self._api.kernel
-        for key in kernel.store.keys():
+        for key in kernel.store.kept():
             resource = kernel.resources.stored(key)
             if resource is not None:
                 for obj in kernel.store.all(key):

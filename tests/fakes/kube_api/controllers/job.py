@@ -1,4 +1,4 @@
-"""Simulated: the Job controller. Pods by index, suspension, counting, failure policy, conditions."""
+"""Simulated: the Job controller. Pods by index, suspension, counting, failure policy."""
 
 from dataclasses import dataclass
 from datetime import datetime
@@ -206,36 +206,45 @@ class JobController:
 
     def _conditions(self, job: Obj, end: _End | None, pods: list[Obj], active: list[Obj]) -> None:
         before = self._hands.get("jobs", job["metadata"]["namespace"], job["metadata"]["name"])
-        status, now = job["status"], self._api.kernel.now()
-        terminating = [
-            one for one in pods if "deletionTimestamp" in one["metadata"] and not _has_ended(one)
-        ]
+        status = job["status"]
+        terminating = [one for one in pods if _is_leaving(one)]
         status |= {
             "active": len(active),
             "ready": sum(is_true(one, "Ready") for one in active),
             "terminating": len(terminating),
             "uncountedTerminatedPods": {},
         }
+        for name in ("active", "succeeded", "failed", "completedIndexes"):
+            if not status.get(name):  # Go leaves out what is zero: clients must not expect it
+                status.pop(name, None)
         if end is not None:
-            first = "SuccessCriteriaMet" if end.kind == "Complete" else "FailureTarget"
-            told = {"reason": end.reason, "message": end.message}
-            set_condition(status, first, "True", now=now, **told)
-            if not terminating:
-                set_condition(status, end.kind, "True", now=now, **told)
-                if end.kind == "Complete":
-                    status["completionTime"] = now
-        elif job["spec"]["suspend"]:
-            if set_condition(
-                status, "Suspended", "True", reason="JobSuspended", message="Job suspended", now=now
-            ):
-                self._hands.event(job, "Normal", "Suspended", "Job suspended")
-        elif any(one["type"] == "Suspended" for one in status.get("conditions") or ()):
-            if set_condition(
-                status, "Suspended", "False", reason="JobResumed", message="Job resumed", now=now
-            ):
-                status["startTime"] = now
+            self._close(status, end, is_last=not terminating)
+        else:
+            self._say_whether_suspended(job)
         if before is not None and before.get("status") != status:
             self._hands.status("jobs", job)
+
+    def _close(self, status: Obj, end: _End, *, is_last: bool) -> None:
+        now = self._api.kernel.now()
+        first = "SuccessCriteriaMet" if end.kind == "Complete" else "FailureTarget"
+        told = {"reason": end.reason, "message": end.message}
+        set_condition(status, first, "True", now=now, **told)
+        if is_last:
+            set_condition(status, end.kind, "True", now=now, **told)
+            if end.kind == "Complete":
+                status["completionTime"] = now
+
+    def _say_whether_suspended(self, job: Obj) -> None:
+        status, now = job["status"], self._api.kernel.now()
+        is_known = any(one["type"] == "Suspended" for one in status.get("conditions") or ())
+        if not job["spec"]["suspend"] and not is_known:
+            return
+        value, word = ("True", "suspended") if job["spec"]["suspend"] else ("False", "resumed")
+        reason, told = f"Job{word.capitalize()}", f"Job {word}"
+        if set_condition(status, "Suspended", value, reason=reason, message=told, now=now):
+            self._hands.event(job, "Normal", word.capitalize(), told)
+            if value == "False":
+                status["startTime"] = now
 
 
 def match(rules: list[Obj], pod: Obj) -> tuple[str, str] | None:
@@ -281,6 +290,10 @@ def is_active(pod: Obj) -> bool:
 
 def _has_ended(pod: Obj) -> bool:
     return pod["status"]["phase"] in ("Succeeded", "Failed")
+
+
+def _is_leaving(pod: Obj) -> bool:
+    return "deletionTimestamp" in pod["metadata"] and not _has_ended(pod)
 
 
 def _is_failed(pod: Obj, job: Obj) -> bool:

@@ -1,4 +1,4 @@
-"""Simulated: the JobSet controller. Child Jobs, a headless Service, suspension, restarts, the end."""
+"""Simulated: the JobSet controller. Child Jobs, a headless Service, suspension, restarts."""
 
 from tests.fakes.kube_api.controllers.loop import Hands, is_true, owned_by, owner_of, set_condition
 from tests.fakes.kube_api.server import KubeApi

@@ -217,9 +217,9 @@ class Kubelet:
 
     def _wait(self, pod: Obj, reason: str, message: str) -> None:
         state: Obj = {"waiting": {"reason": reason, **({"message": message} if message else {})}}
-        if self._tell(pod, "Pending", [state] * len(pod["spec"]["containers"]), ready=False):
-            if reason in _PULL_FAULTS:
-                self._hands.event(pod, "Warning", "Failed", message or f"Error: {reason}")
+        states = [state] * len(pod["spec"]["containers"])
+        if self._tell(pod, "Pending", states, ready=False) and reason in _PULL_FAULTS:
+            self._hands.event(pod, "Warning", "Failed", message or f"Error: {reason}")
 
     def _run(self, pod: Obj, run: _Run, now_s: float) -> None:
         if run.play.real:

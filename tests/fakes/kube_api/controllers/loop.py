@@ -1,4 +1,4 @@
-"""How controllers are run: pass by pass until nothing changes, or in a thread that waits for changes.
+"""How controllers are run: pass by pass until nothing changes, or in a thread.
 
 All controllers of this package are simulated: plain loops over all objects that do what the real
 ones are seen to do. They write through the same verbs as clients, so what they write is checked.

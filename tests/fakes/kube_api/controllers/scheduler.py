@@ -1,4 +1,4 @@
-"""Simulated: the scheduler. Binds pods to nodes by resources, taints, selectors and node affinity."""
+"""Simulated: the scheduler. Binds pods to nodes by resources, taints and node affinity."""
 
 from collections import Counter
 from fractions import Fraction

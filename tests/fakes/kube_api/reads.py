@@ -1,6 +1,7 @@
 """Get, list and watch."""
 
 import base64
+import itertools
 import json
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -122,29 +123,48 @@ class WatchSettings:
 def watch(
     kernel: Kernel, call: Call, settings: WatchSettings, is_over: Callable[[], bool]
 ) -> Iterator[Obj]:
-    """Yield watch events until the time is over; an ERROR event where the version is too old."""
+    """Return watch events until the time is over; an ERROR event where the version is too old."""
     fits = _matcher(call)
-    clock, query = kernel.clock, call.query
-    longest_s = float(query.get("timeoutSeconds") or settings.longest_s)
-    until_s = clock.monotonic_s() + min(longest_s, settings.longest_s)
-    allows_bookmarks = query.get("allowWatchBookmarks") in ("true", "1")
-    wants_initial = query.get("sendInitialEvents") in ("true", "1")
-    asked = query.get("resourceVersion", "")
-    if wants_initial and query.get("resourceVersionMatch") != "NotOlderThan":
+    asked = call.query.get("resourceVersion", "")
+    if asked and not asked.isdigit():
+        raise bad_request(f'invalid resource version "{asked}": must be a number')
+    wants_initial = call.query.get("sendInitialEvents") in ("true", "1")
+    if wants_initial and call.query.get("resourceVersionMatch") != "NotOlderThan":
         raise bad_request("sendInitialEvents requires resourceVersionMatch=NotOlderThan")
+    longest_s = float(call.query.get("timeoutSeconds") or settings.longest_s)
     with kernel.store.lock:
         version = kernel.store.version
-        first = _initial(kernel, call, fits) if wants_initial or asked in ("", "0") else []
-    if not first and asked not in ("", "0") and not wants_initial:
+        is_from_now = wants_initial or asked in ("", "0")
+        first = _initial(kernel, call, fits) if is_from_now else []
+    if not is_from_now:
         version = int(asked)
-    yield from first
-    if wants_initial and allows_bookmarks:
-        yield _bookmark(call, version, {_END: "true"})
+    if wants_initial and _allows_bookmarks(call):
+        first.append(_bookmark(call, version, {_END: "true"}))
+    until_s = kernel.clock.monotonic_s() + min(longest_s, settings.longest_s)
+    following = _follow(kernel, call, settings, version, until_s=until_s, is_over=is_over)
+    return itertools.chain(first, following)
+
+
+def _allows_bookmarks(call: Call) -> bool:
+    return call.query.get("allowWatchBookmarks") in ("true", "1")
+
+
+def _follow(
+    kernel: Kernel,
+    call: Call,
+    settings: WatchSettings,
+    version: int,
+    *,
+    until_s: float,
+    is_over: Callable[[], bool],
+) -> Iterator[Obj]:
+    fits, clock = _matcher(call), kernel.clock
     next_s = clock.monotonic_s() + settings.bookmark_s
     while not is_over() and clock.monotonic_s() < until_s:
         try:
-            changes = kernel.store.since(version, call.resource.key)
-            upto = kernel.store.version
+            with kernel.store.lock:
+                changes = kernel.store.since(version, call.resource.key)
+                upto = kernel.store.version
         except ApiError as error:
             yield {"type": "ERROR", "object": error.body()}
             return
@@ -152,14 +172,13 @@ def watch(
             event = _event(call, change, fits)
             if event is not None:
                 yield event
-        version = changes[-1].version if changes else version
-        if not changes and allows_bookmarks and clock.monotonic_s() >= next_s:
-            version = upto
+        version = upto
+        if _allows_bookmarks(call) and clock.monotonic_s() >= next_s:
             yield _bookmark(call, version)
             next_s = clock.monotonic_s() + settings.bookmark_s
         left_s = min(until_s - clock.monotonic_s(), _BEAT_S, settings.bookmark_s)
-        _wait(kernel, max(upto, version), max(left_s, 0.0), is_over)
-    if allows_bookmarks and not is_over():
+        _wait(kernel, version, max(left_s, 0.0), is_over)
+    if _allows_bookmarks(call) and not is_over():
         yield _bookmark(call, version)
 
 

@@ -93,7 +93,9 @@ class KubeApi:
         self._server = _Server(("127.0.0.1", 0), _Handler)
         self._server.api = self
         if self._tls:
-            self._server.socket = self._tls.wrap_socket(self._server.socket, server_side=True)
+            self._server.socket = self._tls.wrap_socket(
+                self._server.socket, server_side=True, do_handshake_on_connect=False
+            )
         threading.Thread(target=self._server.serve_forever, args=(0.05,), daemon=True).start()
         return self
 
@@ -342,20 +344,18 @@ class _Handler(BaseHTTPRequestHandler):
     def _stream(self, call: Call, fault: Fault | None) -> None:
         kind = "application/json" if call.verb == "watch" else "text/plain"
         pieces = self.api.stream(call)
-        first = next(pieces, None)  # what is wrong with the request shows before the headers
         self.send_response(200)
         self.send_header("Content-Type", kind)
         self.send_header("Transfer-Encoding", "chunked")
         self.end_headers()
         left = None if fault is None else fault.cut_after
-        while first is not None:
+        for piece in pieces:
             if left == 0:
                 if fault is not None and fault.half:
-                    self._chunk(first[: len(first) // 2])
+                    self._chunk(piece[: len(piece) // 2])
                 raise _CutError
-            self._chunk(first)
+            self._chunk(piece)
             left = None if left is None else left - 1
-            first = next(pieces, None)
         self.wfile.write(b"0\r\n\r\n")
 
     def _chunk(self, data: bytes) -> None:

@@ -1,12 +1,13 @@
 """Subresources and kinds that are no plain objects: binding, eviction, reviews, logs."""
 
+import itertools
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
 
 from tests.fakes.kube_api import deletes, rbac
 from tests.fakes.kube_api.kernel import Call, Kernel
-from tests.fakes.kube_api.status import ApiError, Obj, bad_request, conflict
+from tests.fakes.kube_api.status import Obj, bad_request, conflict
 
 Logs = dict[tuple[str, str, str], list[str]]
 """Lines by the pod's namespace and name and the container's name."""
@@ -84,25 +85,34 @@ def review(kernel: Kernel, call: Call) -> Obj:
 
 
 def log(kernel: Kernel, call: Call, logs: Logs, is_over: Callable[[], bool]) -> Iterator[str]:
-    """Yield a container's lines; with ``follow`` until it has ended."""
+    """Return a container's lines; with ``follow`` until it has ended."""
     pod = kernel.must(call.resource, call.namespace, call.name)
     key = (call.namespace, call.name, _container(call, pod))
     if not _has_begun(pod):
-        raise ApiError(
-            400,
-            "BadRequest",
-            f'container "{key[2]}" in pod "{call.name}" is waiting to start: ContainerCreating',
-        )
+        told = f'container "{key[2]}" in pod "{call.name}" is waiting to start: ContainerCreating'
+        raise bad_request(told)
     tail = call.query.get("tailLines")
     lines = list(logs.get(key, ()))
-    sent = len(lines)
-    yield from lines if tail is None else lines[max(len(lines) - int(tail), 0) :]
-    while call.query.get("follow") in ("true", "1") and not is_over():
-        pod_now = kernel.live(call.resource, call.namespace, call.name)
+    first = lines if tail is None else lines[max(len(lines) - int(tail), 0) :]
+    if call.query.get("follow") not in ("true", "1"):
+        return iter(first)
+    return itertools.chain(first, _follow(kernel, call, logs, key, len(lines), is_over))
+
+
+def _follow(  # noqa: PLR0913 - the state of one stream
+    kernel: Kernel,
+    call: Call,
+    logs: Logs,
+    key: tuple[str, str, str],
+    sent: int,
+    is_over: Callable[[], bool],
+) -> Iterator[str]:
+    while not is_over():
+        pod = kernel.live(call.resource, call.namespace, call.name)
         more = list(logs.get(key, ()))[sent:]
         sent += len(more)
         yield from more
-        if not more and (pod_now is None or _has_ended(pod_now)):
+        if not more and (pod is None or _has_ended(pod)):
             return
         if not more:
             kernel.store.wait_until(partial(_is_longer, logs, key, sent), _BEAT_S)

@@ -293,6 +293,9 @@ def read_body(data: bytes, content_type: str) -> Any:
     """
     if not data:
         return None
+    if not content_type.endswith(("json", "yaml")):
+        told = "the body of the request was in an unknown format - accepted media types include: "
+        raise ApiError(415, "UnsupportedMediaType", f"{told}application/json, application/yaml")
     try:
         if "yaml" in content_type:
             return yaml.safe_load(data)

@@ -248,7 +248,7 @@ class JobController:
 
 
 def match(rules: list[Obj], pod: Obj) -> tuple[str, str] | None:
-    """Return the action of the first rule that a failed pod meets, and a sentence; None for none."""
+    """Return the action of the first rule that a failed pod meets, and why; None for none."""
     name = f"{pod['metadata']['namespace']}/{pod['metadata']['name']}"
     for at, rule in enumerate(rules):
         told = f"matching {rule['action']} rule at index {at}"

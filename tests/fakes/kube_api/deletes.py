@@ -1,12 +1,11 @@
 """Delete: grace, preconditions, finalizers, and what becomes of dependents."""
 
-import copy
 from typing import Any
 
 from tests.fakes.kube_api import reads
 from tests.fakes.kube_api.kernel import Call, Kernel
 from tests.fakes.kube_api.resources import ResourceType
-from tests.fakes.kube_api.status import Obj, bad_request, conflict, invalid, unsupported
+from tests.fakes.kube_api.status import Obj, bad_request, conflict, copied, invalid, unsupported
 
 FOREGROUND = "foregroundDeletion"
 ORPHAN = "orphan"
@@ -41,7 +40,7 @@ def _options(call: Call) -> Obj:
         body = {}
     if not isinstance(body, dict) or body.get("kind", "DeleteOptions") != "DeleteOptions":
         raise bad_request("the body of a delete is DeleteOptions, or empty")
-    options = copy.deepcopy(body)
+    options = copied(body)
     if "gracePeriodSeconds" in call.query:
         options["gracePeriodSeconds"] = int(call.query["gracePeriodSeconds"])
     if "propagationPolicy" in call.query:
@@ -77,7 +76,7 @@ def _default_policy(resource: ResourceType) -> str:
 
 def _delete(kernel: Kernel, call: Call, obj: Obj, options: Obj) -> Obj:
     policy = options.get("propagationPolicy") or _default_policy(call.resource)
-    new = copy.deepcopy(obj)
+    new = copied(obj)
     meta = new["metadata"]
     finalizers = [one for one in meta.get("finalizers") or () if one not in (FOREGROUND, ORPHAN)]
     finalizers += {"Foreground": [FOREGROUND], "Orphan": [ORPHAN]}.get(policy, [])

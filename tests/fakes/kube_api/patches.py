@@ -1,10 +1,9 @@
 """JSON patch (RFC 6902), JSON merge patch (RFC 7386) and Kubernetes' strategic merge patch."""
 
-import copy
 from typing import Any
 
 from tests.fakes.kube_api.schema import Schema
-from tests.fakes.kube_api.status import ApiError, Obj, bad_request
+from tests.fakes.kube_api.status import ApiError, Obj, bad_request, copied
 
 
 def merge_patch(target: Any, patch: Any) -> Any:
@@ -28,7 +27,7 @@ def json_patch(target: Obj, patch: Any) -> Obj:
     """
     if not isinstance(patch, list):
         raise bad_request("error decoding patch: a JSON patch is a list of operations")
-    root = copy.deepcopy(target)
+    root = copied(target)
     for operation in patch:
         try:
             root = _operate(root, operation)
@@ -41,11 +40,11 @@ def json_patch(target: Obj, patch: Any) -> Obj:
 def _operate(root: Any, operation: Obj) -> Any:
     kind, path = operation["op"], operation["path"]
     if kind in ("add", "replace", "test"):
-        return _PLAIN[kind](root, path, copy.deepcopy(operation["value"]))
+        return _PLAIN[kind](root, path, copied(operation["value"]))
     if kind == "remove":
         return _take(root, path)[0]
     if kind in ("move", "copy"):
-        moved = copy.deepcopy(_read(root, operation["from"]))
+        moved = copied(_read(root, operation["from"]))
         if kind == "move":
             root = _take(root, operation["from"])[0]
         return _add(root, path, moved)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from tests.fakes.kube_api.kernel import Call, Kernel
 from tests.fakes.kube_api.resources import convert
 from tests.fakes.kube_api.selectors import Matcher, field_matcher, label_matcher
-from tests.fakes.kube_api.status import ApiError, Obj, bad_request, expired
+from tests.fakes.kube_api.status import ApiError, Obj, bad_request, copied, expired
 from tests.fakes.kube_api.store import Change, Place
 
 _END = "k8s.io/initial-events-end"
@@ -41,7 +41,7 @@ def list_(kernel: Kernel, call: Call) -> Obj:
         meta["continue"] = _token(version, found[limit - 1][0])
         meta["remainingItemCount"] = len(found) - limit
         found = found[:limit]
-    items = [one for _, one in found]
+    items = [copied(one) for _, one in found]
     if not resource.custom:  # Go's typed lists do not repeat in each item what the list says
         items = [{k: v for k, v in one.items() if k not in ("kind", "apiVersion")} for one in items]
     return {

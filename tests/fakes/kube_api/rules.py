@@ -1,12 +1,11 @@
 """What a real server refuses of Kubernetes' own kinds beyond their schemas."""
 
-import copy
 import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from tests.fakes.kube_api.rules_pod import check_pod_spec
-from tests.fakes.kube_api.status import Obj, cause, required, unsupported
+from tests.fakes.kube_api.status import Obj, cause, copied, required, unsupported
 
 _LABEL = re.compile(r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$")
 _SERVICE = re.compile(r"^[a-z]([-a-z0-9]*[a-z0-9])?$")
@@ -271,7 +270,7 @@ def _job_fixed(obj: Obj, old: Obj) -> list[Obj]:
     if not is_elastic:
         names.append("completions")
     causes = [_immutable(f"spec.{one}") for one in names if new_spec.get(one) != old_spec.get(one)]
-    before, after = copy.deepcopy(old_spec["template"]), copy.deepcopy(new_spec["template"])
+    before, after = copied(old_spec["template"]), copied(new_spec["template"])
     if old_spec.get("suspend") and "startTime" not in old.get("status", {}):
         for template in (before, after):
             for name in ("labels", "annotations"):
@@ -287,7 +286,7 @@ def _job_fixed(obj: Obj, old: Obj) -> list[Obj]:
 
 def _pod_fixed(obj: Obj, old: Obj) -> list[Obj]:
     def frozen(pod: Obj) -> Any:
-        spec = copy.deepcopy(pod["spec"])
+        spec = copied(pod["spec"])
         for name in (
             "activeDeadlineSeconds",
             "tolerations",

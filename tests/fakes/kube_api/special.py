@@ -99,7 +99,7 @@ def log(kernel: Kernel, call: Call, logs: Logs, is_over: Callable[[], bool]) -> 
     return itertools.chain(first, _follow(kernel, call, logs, key, len(lines), is_over))
 
 
-def _follow(  # noqa: PLR0913 - the state of one stream
+def _follow(
     kernel: Kernel,
     call: Call,
     logs: Logs,

@@ -7,6 +7,15 @@ Obj = dict[str, Any]
 """A JSON object as it travels."""
 
 
+def copied(value: Any) -> Any:
+    """Return a copy of a JSON value that shares nothing with it."""
+    if isinstance(value, dict):
+        return {name: copied(one) for name, one in value.items()}
+    if isinstance(value, list):
+        return [copied(one) for one in value]
+    return value
+
+
 class ApiError(Exception):
     """What the server answers instead of an object.
 

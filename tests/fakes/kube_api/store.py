@@ -1,11 +1,10 @@
 """Objects with one growing version, and the history of changes that watches read."""
 
-import copy
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from tests.fakes.kube_api.status import ApiError, Obj, expired
+from tests.fakes.kube_api.status import ApiError, Obj, copied, expired
 
 Key = tuple[str, str]
 """Group and plural."""
@@ -48,14 +47,14 @@ class Store:
     def get(self, key: Key, place: Place) -> Obj | None:
         """Return a copy of one object."""
         with self.lock:
-            return copy.deepcopy(self._objects.get(key, {}).get(place))
+            return copied(self._objects.get(key, {}).get(place))
 
     def all(self, key: Key, namespace: str = "") -> list[Obj]:
         """Return copies of all objects, ordered by namespace and name."""
         with self.lock:
             found = self._objects.get(key, {})
             return [
-                copy.deepcopy(found[place])
+                copied(found[place])
                 for place in sorted(found)
                 if not namespace or place[0] == namespace
             ]
@@ -69,22 +68,23 @@ class Store:
         """Keep an object under a new version; return it with that version."""
         with self.lock:
             self._version += 1
-            kept = copy.deepcopy(obj)
+            kept = copied(obj)
             kept["metadata"]["resourceVersion"] = str(self._version)
             found = self._objects.setdefault(key, {})
             old = found.get(place)
             found[place] = kept
             self._note(Change(self._version, key, place, kept, old))
-            return copy.deepcopy(kept)
+            return copied(kept)
 
     def remove(self, key: Key, place: Place) -> Obj:
         """Forget an object; return it with the version of its removal."""
         with self.lock:
             self._version += 1
-            old = copy.deepcopy(self._objects[key].pop(place))
-            old["metadata"]["resourceVersion"] = str(self._version)
+            old = self._objects[key].pop(place)
             self._note(Change(self._version, key, place, None, old))
-            return copy.deepcopy(old)
+            gone: Obj = copied(old)
+            gone["metadata"]["resourceVersion"] = str(self._version)
+            return gone
 
     def _note(self, change: Change) -> None:
         self._history.append(change)
@@ -133,7 +133,7 @@ class Store:
                     del found[change.place]
                 elif change.key == key and change.old is not None:
                     found[change.place] = change.old
-            return copy.deepcopy(found)
+            return dict(found)
 
     def wait_until(self, done: Callable[[], bool], timeout_s: float) -> bool:
         """Wait for changes until ``done`` holds; say whether it does."""

@@ -1,6 +1,5 @@
 """Create, update and patch: read strictly, fill in, admit, check, settle owners, keep."""
 
-import copy
 import json
 from collections.abc import Mapping
 from typing import Any
@@ -17,6 +16,7 @@ from tests.fakes.kube_api.status import (
     bad_request,
     cause,
     conflict,
+    copied,
     forbidden,
     invalid,
     not_found,
@@ -127,7 +127,7 @@ def _apply(kernel: Kernel, call: Call) -> Obj:
     config = _only_own(call, config)
     force = call.query.get("force") == "true"
     body = managed.apply(old, config, call.resource.schema, _writer(call), force=force)
-    filled = _read(call, copy.deepcopy(body), quiet=True)
+    filled = _read(call, copied(body), quiet=True)
     if old is None:
         return _create(kernel, call, filled, config)
     return _change(kernel, call, old, filled, config)
@@ -162,7 +162,7 @@ def _change(kernel: Kernel, call: Call, old: Obj, body: Obj, applied: Obj | None
     for name in (*_SYSTEM_FIELDS, "namespace", "resourceVersion"):
         meta.pop(name, None)
         if name in old["metadata"]:
-            meta[name] = copy.deepcopy(old["metadata"][name])
+            meta[name] = copied(old["metadata"][name])
     _check_finalizers(call, old, body)
     new = _split(call, old, body)
     if _has_new_generation(call, old, new):
@@ -179,7 +179,7 @@ def _split(call: Call, old: Obj, body: Obj) -> Obj:
         kept.pop("status", None)
         return kept | ({"status": body["status"]} if "status" in body else {})
     body.pop("status", None)
-    return body | ({"status": copy.deepcopy(old["status"])} if "status" in old else {})
+    return body | ({"status": copied(old["status"])} if "status" in old else {})
 
 
 def _has_new_generation(call: Call, old: Obj, new: Obj) -> bool:
@@ -264,7 +264,7 @@ def _read(call: Call, body: Any, *, fill: bool = True, quiet: bool = False) -> O
             "the namespace of the provided object does not match the namespace sent on the request"
         )
     found = Findings()
-    shaped: Obj = shape(copy.deepcopy(given), resource.schema, "", found, fill=fill)
+    shaped: Obj = shape(copied(given), resource.schema, "", found, fill=fill)
     if found.mistyped:
         raise bad_request(
             f'{resource.kind} in version "{resource.version}" cannot be handled as '

@@ -4,7 +4,6 @@ Left out: topologies (a request is carried on the Workload, not computed), admis
 sharing, partial admission, pod groups, requeue back-off.
 """
 
-import copy
 import hashlib
 from collections.abc import Mapping
 from fractions import Fraction
@@ -20,7 +19,7 @@ from tests.fakes.kube_api.controllers.loop import (
 )
 from tests.fakes.kube_api.quantity import quantity, shown
 from tests.fakes.kube_api.server import KubeApi
-from tests.fakes.kube_api.status import ApiError, Obj
+from tests.fakes.kube_api.status import ApiError, Obj, copied
 
 QUEUE = "kueue.x-k8s.io/queue-name"
 PRIORITY = "kueue.x-k8s.io/priority-class"
@@ -198,7 +197,7 @@ class Kueue:
             for part in ("nodeSelector", "tolerations"):
                 template["spec"].pop(part, None)
                 if part in own[name]:
-                    template["spec"][part] = copy.deepcopy(own[name][part])
+                    template["spec"][part] = copied(own[name][part])
         self._hands.write(plural, job)
         told = next(
             (
@@ -444,7 +443,7 @@ class Kueue:
     def _tell(
         self, plural: str, queue: Obj, own: list[Obj], used: list[Obj], *, is_open: bool
     ) -> None:
-        before = copy.deepcopy(queue.get("status"))
+        before = copied(queue.get("status"))
         status = queue.setdefault("status", {})
         reserving = [one for one in own if is_true(one, "QuotaReserved")]
         usage = "flavorsUsage" if plural == "clusterqueues" or self._is_new else "flavorUsage"
@@ -557,7 +556,7 @@ def _pod_sets(job: Obj) -> list[Obj]:
 
 
 def _pod_set(name: str, template: Obj, count: int) -> Obj:
-    kept = copy.deepcopy(template)
+    kept = copied(template)
     found: Obj = {"name": name, "count": count, "template": kept}
     notes = (template.get("metadata") or {}).get("annotations") or {}
     request: dict[str, Any] = {to: notes[key] for key, to in _TOPOLOGY.items() if key in notes}

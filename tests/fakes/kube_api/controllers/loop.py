@@ -8,6 +8,7 @@ import threading
 from collections.abc import Sequence
 from typing import Protocol
 
+from tests.fakes.kube_api.resources import convert
 from tests.fakes.kube_api.server import KubeApi
 from tests.fakes.kube_api.status import ApiError, Obj
 
@@ -46,13 +47,7 @@ class Hands:
         if resource is None:
             return []
         found = self.api.kernel.store.all(resource.key, namespace)
-        lives = (
-            self.api.kernel.live(
-                resource, o["metadata"].get("namespace", ""), o["metadata"]["name"]
-            )
-            for o in found
-        )
-        return [one for one in lives if one is not None]
+        return [convert(one, resource) for one in found]
 
     def get(self, plural: str, namespace: str, name: str, api_version: str = "") -> Obj | None:
         """Return one object; None where there is none."""

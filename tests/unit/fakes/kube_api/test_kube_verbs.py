@@ -1,0 +1,568 @@
+"""Create, get, list, update and patch: what is filled in, what is refused, and how it is said."""
+
+import pytest
+
+from tests.fakes.clock import FakeClock
+from tests.fakes.kube_api.resources import crds_of
+from tests.fakes.kube_api.server import KubeApi
+from tests.fakes.kube_api.status import ApiError, Obj
+from tests.unit.fakes.kube_api.kit import MERGE, create, job, pod_spec, refused
+
+V1BETA1, V1BETA2 = "kueue.x-k8s.io/v1beta1", "kueue.x-k8s.io/v1beta2"
+
+
+@pytest.fixture
+def api() -> KubeApi:
+    return KubeApi(clock=FakeClock())
+
+
+def test_a_job_is_filled_in_as_a_server_does(api: KubeApi) -> None:
+    made = create(api, "jobs", job("j"))
+    meta, spec = made["metadata"], made["spec"]
+    assert meta["uid"]
+    assert meta["resourceVersion"]
+    assert (meta["generation"], meta["namespace"]) == (1, "default")
+    assert meta["creationTimestamp"] == "1970-01-12T13:46:40Z"
+    assert (spec["suspend"], spec["manualSelector"]) == (False, False)
+    assert spec["podReplacementPolicy"] == "TerminatingOrFailed"
+    uid = meta["uid"]
+    assert spec["selector"] == {"matchLabels": {"batch.kubernetes.io/controller-uid": uid}}
+    assert spec["template"]["metadata"]["labels"]["batch.kubernetes.io/job-name"] == "j"
+    pods = spec["template"]["spec"]
+    assert (pods["dnsPolicy"], pods["terminationGracePeriodSeconds"]) == ("ClusterFirst", 30)
+    assert pods["containers"][0]["terminationMessagePath"] == "/dev/termination-log"
+    assert "status" not in made
+
+
+def test_a_pod_failure_policy_changes_what_is_replaced(api: KubeApi) -> None:
+    policy = {"rules": [{"action": "FailJob", "onExitCodes": {"operator": "In", "values": [3]}}]}
+    made = create(api, "jobs", job("j", podFailurePolicy=policy))
+    assert made["spec"]["podReplacementPolicy"] == "Failed"
+
+
+def test_a_job_without_numbers_runs_once(api: KubeApi) -> None:
+    body = job("j")
+    for name in ("completions", "parallelism", "completionMode", "backoffLimit"):
+        del body["spec"][name]
+    spec = create(api, "jobs", body)["spec"]
+    found = {name: spec[name] for name in ("completions", "parallelism", "completionMode")}
+    assert found == {"completions": 1, "parallelism": 1, "completionMode": "NonIndexed"}
+    assert spec["backoffLimit"] == 6
+
+
+def test_a_pod_is_filled_in_as_a_server_does(api: KubeApi) -> None:
+    spec = pod_spec()
+    spec["containers"][0] |= {"image": "train", "resources": {"limits": {"cpu": "1", "memory": "1Gi"}}}
+    pod = create(api, "pods", {"metadata": {"generateName": "p-"}, "spec": spec})
+    assert pod["metadata"]["name"].startswith("p-")
+    container = pod["spec"]["containers"][0]
+    assert container["imagePullPolicy"] == "Always"  # no tag is the latest
+    assert container["resources"]["requests"] == {"cpu": "1", "memory": "1Gi"}
+    assert pod["status"] == {"phase": "Pending", "qosClass": "Guaranteed"}
+    assert pod["spec"]["serviceAccountName"] == "default"
+    assert {one["key"] for one in pod["spec"]["tolerations"]} == {
+        "node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable"}
+
+
+@pytest.mark.parametrize(
+    ("resources", "qos"),
+    [
+        ({}, "BestEffort"),
+        ({"requests": {"cpu": "1"}}, "Burstable"),
+        ({"limits": {"nvidia.com/gpu": "1"}}, "BestEffort"),
+    ],
+)
+def test_quality_of_service(api: KubeApi, resources: Obj, qos: str) -> None:
+    spec = pod_spec()
+    spec["containers"][0]["resources"] = resources
+    pod = create(api, "pods", {"metadata": {"name": "p"}, "spec": spec})
+    assert pod["status"]["qosClass"] == qos
+
+
+def test_a_service_gets_an_address_unless_it_is_headless(api: KubeApi) -> None:
+    body = {"metadata": {"name": "s"}, "spec": {"ports": [{"port": 80}]}}
+    spec = create(api, "services", body)["spec"]
+    assert spec["clusterIP"].startswith("10.96.")
+    assert spec["ports"] == [{"port": 80, "protocol": "TCP", "targetPort": 80}]
+    none = create(api, "services", {"metadata": {"name": "h"}, "spec": {"clusterIP": "None"}})
+    assert none["spec"]["clusterIPs"] == ["None"]
+
+
+def test_an_unknown_field_is_refused_warned_of_or_ignored(api: KubeApi) -> None:
+    body = job("j")
+    body["spec"]["paralelism"] = 2
+    error = refused(api, "create", "batch/v1", "jobs", namespace="default", body=body,
+                    query={"fieldValidation": "Strict"})
+    assert (error.code, error.reason) == (400, "BadRequest")
+    assert error.message == 'strict decoding error: unknown field "spec.paralelism"'
+    made = create(api, "jobs", body)
+    assert "paralelism" not in made["spec"]
+
+
+def wrong(path: str, value: object) -> Obj:
+    body = job("j")
+    holder = body
+    parts = path.split(".")
+    for part in parts[:-1]:
+        holder = holder[int(part)] if isinstance(holder, list) else holder.setdefault(part, {})
+    holder[parts[-1]] = value
+    return body
+
+
+POD = "spec.template.spec"
+BOX = f"{POD}.containers.0"
+CODES = {"operator": "In", "values": [1]}
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "field"),
+    [
+        ("metadata.name", "Not_A_Name", "metadata.name"),
+        ("metadata.name", "a" * 62, "metadata.name"),  # a pod's host name would be too long
+        ("metadata.labels", {"a": "no spaces"}, "metadata.labels"),
+        ("metadata.labels", {"-x": "a"}, "metadata.labels"),
+        ("metadata.annotations", {"a b": "x"}, "metadata.annotations"),
+        ("spec.completions", -1, "spec.completions"),
+        ("spec.completionMode", "Sorted", "spec.completionMode"),
+        (f"{POD}.restartPolicy", "Always", "spec.template.spec.restartPolicy"),
+        (f"{POD}.containers", [], "spec.template.spec.containers"),
+        (f"{BOX}.name", "Main", "spec.template.spec.containers[0].name"),
+        (f"{BOX}.imagePullPolicy", "Sometimes", "spec.template.spec.containers[0].imagePullPolicy"),
+        (f"{BOX}.env", [{"name": "A=B"}], "spec.template.spec.containers[0].env[0].name"),
+        (f"{BOX}.env", [{"name": "A", "value": "x", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}}],
+         "spec.template.spec.containers[0].env[0].valueFrom"),
+        (f"{BOX}.volumeMounts", [{"name": "none", "mountPath": "/x"}],
+         "spec.template.spec.containers[0].volumeMounts[0].name"),
+        (f"{BOX}.resources", {"limits": {"gpu": "1"}},
+         "spec.template.spec.containers[0].resources.limits.gpu"),
+        (f"{BOX}.resources", {"limits": {"cpu": "much"}},
+         "spec.template.spec.containers[0].resources.limits.cpu"),
+        (f"{BOX}.resources", {"limits": {"nvidia.com/gpu": "1.5"}},
+         "spec.template.spec.containers[0].resources.limits.nvidia.com/gpu"),
+        (f"{BOX}.resources", {"requests": {"nvidia.com/gpu": "1"}},
+         "spec.template.spec.containers[0].resources.requests.nvidia.com/gpu"),
+        (f"{BOX}.resources", {"limits": {"cpu": "1"}, "requests": {"cpu": "2"}},
+         "spec.template.spec.containers[0].resources.requests.cpu"),
+        (f"{BOX}.ports", [{"containerPort": 70000}],
+         "spec.template.spec.containers[0].ports[0].containerPort"),
+        (f"{BOX}.ports", [{"containerPort": 1, "name": "much-too-long-a-name"}],
+         "spec.template.spec.containers[0].ports[0].name"),
+        (f"{POD}.tolerations", [{"operator": "Equal"}],
+         "spec.template.spec.tolerations[0].operator"),
+        (f"{POD}.tolerations", [{"key": "k", "operator": "Exists", "value": "v"}],
+         "spec.template.spec.tolerations[0].operator"),
+        (f"{POD}.tolerations", [{"key": "k", "operator": "Exists", "effect": "Never"}],
+         "spec.template.spec.tolerations[0].effect"),
+        (f"{POD}.tolerations", [{"key": "k", "operator": "Is", "tolerationSeconds": 3}],
+         "spec.template.spec.tolerations[0].operator"),
+        (f"{POD}.volumes", [{"name": "V"}], "spec.template.spec.volumes[0].name"),
+        (f"{POD}.volumes", [{"name": "v"}, {"name": "v"}], "spec.template.spec.volumes[1].name"),
+        (f"{POD}.volumes", [{"name": "v", "emptyDir": {}, "hostPath": {"path": "/x"}}],
+         "spec.template.spec.volumes[0].hostPath"),
+        (f"{POD}.terminationGracePeriodSeconds", -1,
+         "spec.template.spec.terminationGracePeriodSeconds"),
+        (f"{POD}.hostname", "Not a name", "spec.template.spec.hostname"),
+        ("spec.podFailurePolicy", {"rules": [{"action": "Explode", "onExitCodes": CODES}]},
+         "spec.podFailurePolicy.rules[0].action"),
+        ("spec.podFailurePolicy", {"rules": [{"action": "FailIndex", "onExitCodes": CODES}]},
+         "spec.podFailurePolicy.rules[0].action"),
+        ("spec.podFailurePolicy", {"rules": [{"action": "Ignore"}]}, "spec.podFailurePolicy.rules[0]"),
+        ("spec.podFailurePolicy",
+         {"rules": [{"action": "Ignore", "onExitCodes": {"operator": "In", "values": [2, 1]}}]},
+         "spec.podFailurePolicy.rules[0].onExitCodes.values"),
+        ("spec.podFailurePolicy",
+         {"rules": [{"action": "Ignore", "onExitCodes": {"operator": "In", "values": [0]}}]},
+         "spec.podFailurePolicy.rules[0].onExitCodes.values"),
+        ("spec.podFailurePolicy",
+         {"rules": [{"action": "Ignore", "onExitCodes": {"operator": "Near", "values": []}}]},
+         "spec.podFailurePolicy.rules[0].onExitCodes.operator"),
+        ("spec.podFailurePolicy",
+         {"rules": [{"action": "Ignore", "onExitCodes": {**CODES, "containerName": "other"}}]},
+         "spec.podFailurePolicy.rules[0].onExitCodes.containerName"),
+        ("metadata.ownerReferences", [{"apiVersion": "v1", "kind": "Pod", "name": "x", "uid": ""}],
+         "metadata.ownerReferences[0].uid"),
+    ],
+)
+def test_a_job_that_says_what_may_not_be_is_invalid(
+    api: KubeApi, path: str, value: object, field: str
+) -> None:
+    error = refused(api, "create", "batch/v1", "jobs", namespace="default", body=wrong(path, value))
+    assert (error.code, error.reason) == (422, "Invalid")
+    assert field in [one["field"] for one in error.details["causes"]]
+    assert error.message.startswith('Job.batch "')
+
+
+def test_a_failure_policy_wants_pods_that_never_restart(api: KubeApi) -> None:
+    body = job("j", podFailurePolicy={"rules": [{"action": "Ignore", "onExitCodes": CODES}]})
+    body["spec"]["template"]["spec"]["restartPolicy"] = "OnFailure"
+    error = refused(api, "create", "batch/v1", "jobs", namespace="default", body=body)
+    assert 'only "Never" is supported' in error.message
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "told"),
+    [
+        ("spec.parallelism", "two", "spec.parallelism: expected integer, got string"),
+        ("spec.suspend", 1, "spec.suspend: expected boolean, got integer"),
+        ("spec.template", [], "spec.template: expected object, got array"),
+        (f"{BOX}.command", "run", "containers[0].command: expected array, got string"),
+        ("spec.parallelism", True, "spec.parallelism: expected integer, got boolean"),
+    ],
+)
+def test_a_value_of_a_wrong_type_is_a_bad_request(
+    api: KubeApi, path: str, value: object, told: str
+) -> None:
+    error = refused(api, "create", "batch/v1", "jobs", namespace="default", body=wrong(path, value))
+    assert error.code == 400
+    assert told in error.message
+
+
+@pytest.mark.parametrize(
+    ("body", "code", "told"),
+    [
+        ({"apiVersion": "v1", **{"kind": "Job"}}, 400, "does not match the expected API version"),
+        ({"kind": "Pod"}, 400, "does not match the expected kind"),
+        ({"metadata": {"name": "x", "namespace": "other"}}, 400, "does not match the namespace"),
+        ({"metadata": {"name": "x", "resourceVersion": "3"}}, 400, "should not be set"),
+        ({"metadata": {}}, 422, "name or generateName is required"),
+        ([], 400, "no JSON object"),
+    ],
+)
+def test_what_does_not_fit_the_request_is_refused(
+    api: KubeApi, body: object, code: int, told: str
+) -> None:
+    error = refused(api, "create", "batch/v1", "jobs", namespace="default", body=body)
+    assert error.code == code
+    assert told in error.message
+
+
+def test_names_are_taken_once(api: KubeApi) -> None:
+    create(api, "jobs", job("j"))
+    error = refused(api, "create", "batch/v1", "jobs", namespace="default", body=job("j"))
+    assert (error.code, error.reason) == (409, "AlreadyExists")
+    assert error.message == 'jobs.batch "j" already exists'
+    assert error.details == {"name": "j", "group": "batch", "kind": "jobs"}
+
+
+def test_a_namespace_must_be_there(api: KubeApi) -> None:
+    error = refused(api, "create", "batch/v1", "jobs", namespace="none", body=job("j"))
+    assert (error.code, error.message) == (404, 'namespaces "none" not found')
+
+
+def test_what_is_not_there_is_not_found(api: KubeApi) -> None:
+    for verb in ("get", "delete", "update", "patch"):
+        error = refused(api, verb, "batch/v1", "jobs", namespace="default", name="j", body={})
+        assert (error.code, error.reason, error.message) == (
+            404, "NotFound", 'jobs.batch "j" not found')
+
+
+def test_a_dry_run_keeps_nothing(api: KubeApi) -> None:
+    dry = api.do("create", "batch/v1", "jobs", namespace="default", body=job("j"),
+                 query={"dryRun": "All"})
+    assert dry["spec"]["suspend"] is False
+    assert api.do("list", "batch/v1", "jobs")["items"] == []
+    made = create(api, "jobs", job("j"))
+    api.do("delete", "batch/v1", "jobs", namespace="default", name="j", query={"dryRun": "All"})
+    api.do("patch", "batch/v1", "jobs", namespace="default", name="j",
+           body={"spec": {"parallelism": 1}}, query={"dryRun": "All"})
+    assert api.do("get", "batch/v1", "jobs", namespace="default", name="j") == made
+
+
+@pytest.mark.parametrize(
+    ("query", "told"),
+    [
+        ({"dryRun": "Some"}, 'supported values: "All"'),
+        ({"fieldValidation": "Loose"}, 'supported values: "Ignore", "Strict", "Warn"'),
+        ({"force": "true"}, "may not be specified for non-apply patch"),
+    ],
+)
+def test_options_are_checked(api: KubeApi, query: dict[str, str], told: str) -> None:
+    create(api, "jobs", job("j"))
+    error = refused(api, "patch", "batch/v1", "jobs", namespace="default", name="j", body={}, query=query)
+    assert error.code == 422
+    assert told in error.message
+
+
+def test_an_update_of_an_older_version_is_a_conflict(api: KubeApi) -> None:
+    first = create(api, "jobs", job("j"))
+    api.do("patch", "batch/v1", "jobs", namespace="default", name="j", body={"spec": {"parallelism": 1}})
+    error = refused(api, "update", "batch/v1", "jobs", namespace="default", name="j", body=first)
+    assert (error.code, error.reason) == (409, "Conflict")
+    assert "the object has been modified" in error.message
+    error = refused(api, "patch", "batch/v1", "jobs", namespace="default", name="j",
+                    body={"metadata": {"resourceVersion": "1"}})
+    assert error.code == 409
+
+
+def test_an_update_of_another_object_of_that_name_is_a_conflict(api: KubeApi) -> None:
+    create(api, "jobs", job("j"))
+    body = job("j", meta={"uid": "other"})
+    error = refused(api, "update", "batch/v1", "jobs", namespace="default", name="j", body=body)
+    assert "UID in precondition: other" in error.message
+    error = refused(api, "update", "batch/v1", "jobs", namespace="default", name="j", body=job("k"))
+    assert (error.code, "does not match the name on the URL" in error.message) == (400, True)
+
+
+def test_versions_move_only_with_changes_and_generations_with_the_spec(api: KubeApi) -> None:
+    def patched(body: Obj, sub: str = "") -> tuple[int, int]:
+        meta = api.do("patch", "batch/v1", "jobs", namespace="default", name="j", body=body,
+                      subresource=sub)["metadata"]
+        return int(meta["resourceVersion"]), meta["generation"]
+
+    create(api, "jobs", job("j"))
+    same, _ = patched({})
+    labelled, generation = patched({"metadata": {"labels": {"a": "b"}}})
+    assert (labelled, generation) == (same + 1, 1)
+    assert patched({"metadata": {"labels": {"a": "b"}}}) == (labelled, 1)
+    assert patched({"spec": {"parallelism": 1}}) == (labelled + 1, 2)
+    assert patched({"status": {"active": 1}}, "status") == (labelled + 2, 2)
+    assert patched({"status": {"active": 5}}) == (labelled + 2, 2)  # not through the object
+
+
+def test_system_fields_cannot_be_written(api: KubeApi) -> None:
+    made = create(api, "jobs", job("j", meta={"uid": "mine", "creationTimestamp": "2001-01-01T00:00:00Z"}))
+    assert made["metadata"]["uid"] != "mine"
+    body = {"metadata": {"generation": 99, "deletionTimestamp": "2001-01-01T00:00:00Z"}}
+    after = api.do("patch", "batch/v1", "jobs", namespace="default", name="j", body=body)
+    assert after == made
+
+
+@pytest.mark.parametrize(
+    ("body", "told"),
+    [
+        ({"spec": {"completions": 9}}, "spec.completions: Invalid value: field is immutable"),
+        ({"spec": {"completionMode": "NonIndexed"}}, "spec.completionMode"),
+        ({"spec": {"template": {"spec": {"nodeSelector": {"a": "b"}}}}}, "spec.template"),
+    ],
+)
+def test_a_job_that_runs_is_fixed(api: KubeApi, body: Obj, told: str) -> None:
+    create(api, "jobs", job("j"))
+    error = refused(api, "patch", "batch/v1", "jobs", namespace="default", name="j", body=body)
+    assert (error.code, told in error.message) == (422, True)
+
+
+def test_an_indexed_job_may_grow_as_a_whole(api: KubeApi) -> None:
+    create(api, "jobs", job("j"))
+    grown = api.do("patch", "batch/v1", "jobs", namespace="default", name="j",
+                   body={"spec": {"completions": 4, "parallelism": 4}})
+    assert grown["spec"]["completions"] == 4
+
+
+def test_where_a_suspended_job_runs_may_change_until_it_has_started(api: KubeApi) -> None:
+    create(api, "jobs", job("j", suspend=True))
+    where = {"spec": {"template": {"spec": {"nodeSelector": {"pool": "a"}}}}}
+    api.do("patch", "batch/v1", "jobs", namespace="default", name="j", body=where)
+    image = {"spec": {"template": {"spec": {"activeDeadlineSeconds": 3}}}}
+    refused(api, "patch", "batch/v1", "jobs", namespace="default", name="j", body=image)
+    api.do("patch", "batch/v1", "jobs", namespace="default", name="j", subresource="status",
+           body={"status": {"startTime": "2026-01-01T00:00:00Z"}})
+    where["spec"]["template"]["spec"]["nodeSelector"] = {"pool": "b"}
+    refused(api, "patch", "batch/v1", "jobs", namespace="default", name="j", body=where)
+
+
+def test_a_pods_spec_is_fixed_but_for_little(api: KubeApi) -> None:
+    create(api, "pods", {"metadata": {"name": "p"}, "spec": pod_spec()})
+    error = refused(api, "patch", "v1", "pods", namespace="default", name="p",
+                    body={"spec": {"nodeSelector": {"a": "b"}}})
+    assert "pod updates may not change fields" in error.message
+    image = [{"name": "main", "image": "train:2"}]
+    after = api.do("patch", "v1", "pods", namespace="default", name="p",
+                   body={"spec": {"containers": image}},
+                   content_type="application/strategic-merge-patch+json")
+    assert after["spec"]["containers"][0]["image"] == "train:2"
+
+
+@pytest.mark.parametrize(
+    ("plural", "version", "body", "patch"),
+    [
+        ("services", "v1", {"metadata": {"name": "x"}, "spec": {"ports": [{"port": 1}]}},
+         {"spec": {"clusterIP": "10.0.0.9"}}),
+        ("rolebindings", "rbac.authorization.k8s.io/v1",
+         {"metadata": {"name": "x"}, "roleRef": {"kind": "Role", "name": "a"}},
+         {"roleRef": {"name": "b"}}),
+    ],
+)
+def test_other_fixed_fields(api: KubeApi, plural: str, version: str, body: Obj, patch: Obj) -> None:
+    api.do("create", version, plural, namespace="default", body=body)
+    error = refused(api, "patch", version, plural, namespace="default", name="x", body=patch)
+    assert "field is immutable" in error.message
+
+
+@pytest.mark.parametrize(
+    ("plural", "version", "body", "field"),
+    [
+        ("services", "v1", {"spec": {}}, "spec.ports"),
+        ("services", "v1", {"spec": {"type": "Best", "clusterIP": "None"}}, "spec.type"),
+        ("services", "v1", {"spec": {"ports": [{"port": 0}]}}, "spec.ports[0].port"),
+        ("services", "v1", {"spec": {"ports": [{"port": 1}, {"port": 2}]}}, "spec.ports[0].name"),
+        ("roles", "rbac.authorization.k8s.io/v1", {"rules": [{"verbs": ["get"]}]},
+         "rules[0].apiGroups"),
+        ("roles", "rbac.authorization.k8s.io/v1",
+         {"rules": [{"verbs": [], "apiGroups": [""], "resources": ["pods"]}]}, "rules[0].verbs"),
+        ("roles", "rbac.authorization.k8s.io/v1",
+         {"rules": [{"verbs": ["get"], "nonResourceURLs": ["/x"]}]}, "rules[0].nonResourceURLs"),
+        ("rolebindings", "rbac.authorization.k8s.io/v1", {"roleRef": {"kind": "User", "name": "x"}},
+         "roleRef.kind"),
+        ("rolebindings", "rbac.authorization.k8s.io/v1",
+         {"roleRef": {"kind": "Role", "name": "x"},
+          "subjects": [{"kind": "ServiceAccount", "name": "s"}]}, "subjects[0].namespace"),
+        ("leases", "coordination.k8s.io/v1", {"spec": {"renewTime": "noon"}}, "spec.renewTime"),
+    ],
+)
+def test_other_kinds_are_checked(
+    api: KubeApi, plural: str, version: str, body: Obj, field: str
+) -> None:
+    body = {"metadata": {"name": "x"}, **body}
+    error = refused(api, "create", version, plural, namespace="default", body=body)
+    assert field in [one["field"] for one in error.details["causes"]]
+
+
+def test_lists_come_in_pages_of_one_version(api: KubeApi) -> None:
+    for name in "abcde":
+        create(api, "configmaps", {"metadata": {"name": name}})
+    first = api.do("list", "v1", "configmaps", query={"limit": "2"})
+    assert first["metadata"]["remainingItemCount"] == 3
+    api.do("delete", "v1", "configmaps", namespace="default", name="d")
+    create(api, "configmaps", {"metadata": {"name": "z"}})
+    names = [one["metadata"]["name"] for one in first["items"]]
+    token = first["metadata"]["continue"]
+    while token:
+        page = api.do("list", "v1", "configmaps", query={"limit": "2", "continue": token})
+        assert page["metadata"]["resourceVersion"] == first["metadata"]["resourceVersion"]
+        names += [one["metadata"]["name"] for one in page["items"]]
+        token = page["metadata"].get("continue")
+    assert names == list("abcde")
+
+
+def test_a_page_that_is_too_late_says_how_to_go_on(api: KubeApi) -> None:
+    for name in "abc":
+        create(api, "configmaps", {"metadata": {"name": name}})
+    token = api.do("list", "v1", "configmaps", query={"limit": "1"})["metadata"]["continue"]
+    create(api, "configmaps", {"metadata": {"name": "d"}})
+    api.kernel.store.compact()
+    error = refused(api, "list", "v1", "configmaps", query={"continue": token})
+    assert (error.code, error.reason) == (410, "Expired")
+    page = api.do("list", "v1", "configmaps", query={"continue": error.details["continue"]})
+    assert [one["metadata"]["name"] for one in page["items"]] == ["b", "c", "d"]
+
+
+def test_a_list_can_be_of_an_exact_version(api: KubeApi) -> None:
+    version = create(api, "configmaps", {"metadata": {"name": "a"}})["metadata"]["resourceVersion"]
+    create(api, "configmaps", {"metadata": {"name": "b"}})
+    exact = {"resourceVersion": version, "resourceVersionMatch": "Exact"}
+    assert len(api.do("list", "v1", "configmaps", query=exact)["items"]) == 1
+    assert len(api.do("list", "v1", "configmaps", query={"resourceVersion": version})["items"]) == 2
+
+
+@pytest.mark.parametrize(
+    ("query", "code"),
+    [
+        ({"resourceVersion": "999999"}, 504),
+        ({"resourceVersion": "abc"}, 400),
+        ({"resourceVersionMatch": "Exact"}, 400),
+        ({"continue": "nonsense"}, 400),
+        ({"fieldSelector": "spec.x=1"}, 400),
+    ],
+)
+def test_lists_that_cannot_be(api: KubeApi, query: dict[str, str], code: int) -> None:
+    assert refused(api, "list", "v1", "configmaps", query=query).code == code
+
+
+def test_items_of_typed_lists_do_not_say_their_kind(api: KubeApi) -> None:
+    create(api, "configmaps", {"metadata": {"name": "a"}})
+    listed = api.do("list", "v1", "configmaps")
+    assert listed["kind"] == "ConfigMapList"
+    assert "kind" not in listed["items"][0]
+    api.install(crds_of("kueue-v0.13.1"))
+    api.do("create", V1BETA1, "resourceflavors", body={"metadata": {"name": "f"}})
+    assert api.do("list", V1BETA1, "resourceflavors")["items"][0]["kind"] == "ResourceFlavor"
+
+
+def test_what_was_listed_can_be_changed_without_harm(api: KubeApi) -> None:
+    create(api, "configmaps", {"metadata": {"name": "a"}, "data": {"x": "1"}})
+    api.do("list", "v1", "configmaps")["items"][0]["data"]["x"] = "2"
+    got = api.do("get", "v1", "configmaps", namespace="default", name="a")
+    assert got["data"] == {"x": "1"}
+
+
+def cluster_queue(**spec: object) -> Obj:
+    flavor = {"name": "f", "resources": [{"name": "cpu", "nominalQuota": 4}]}
+    group = {"coveredResources": ["cpu"], "flavors": [flavor]}
+    return {"metadata": {"name": "q"}, "spec": {"resourceGroups": [group], **spec}}
+
+
+def test_custom_resources_are_checked_against_their_schema(api: KubeApi) -> None:
+    api.install(crds_of("kueue-v0.13.1"))
+    made = api.do("create", V1BETA1, "clusterqueues", body=cluster_queue(cohort="c"))
+    assert made["spec"]["queueingStrategy"] == "BestEffortFIFO"
+    assert made["spec"]["preemption"]["withinClusterQueue"] == "Never"
+    for spec, field in (
+        ({"queueingStrategy": "Fair"}, "spec.queueingStrategy"),
+        ({"resourceGroups": [{"coveredResources": ["cpu"]}]}, "spec.resourceGroups[0].flavors"),
+        ({"cohort": "-"}, "spec.cohort"),
+        ({"resourceGroups": [{}] * 17}, "spec.resourceGroups"),
+    ):
+        error = refused(api, "create", V1BETA1, "clusterqueues", body=cluster_queue(**spec))
+        assert field in [one["field"] for one in error.details["causes"]], error.message
+    error = refused(api, "create", V1BETA1, "clusterqueues", body=cluster_queue(cohortName="c"),
+                    query={"fieldValidation": "Strict"})
+    assert error.message == 'strict decoding error: unknown field "spec.cohortName"'
+
+
+def test_custom_resources_want_a_version_to_be_replaced_and_no_strategic_patch(api: KubeApi) -> None:
+    api.install(crds_of("kueue-v0.13.1"))
+    made = api.do("create", V1BETA1, "clusterqueues", body=cluster_queue())
+    del made["metadata"]["resourceVersion"]
+    error = refused(api, "update", V1BETA1, "clusterqueues", name="q", body=made)
+    assert "must be specified for an update" in error.message
+    error = refused(api, "patch", V1BETA1, "clusterqueues", name="q", body={},
+                    content_type="application/strategic-merge-patch+json")
+    assert error.code == 415
+
+
+def test_rules_that_forbid_changes_are_heeded(api: KubeApi) -> None:
+    api.install(crds_of("kueue-v0.13.1"))
+    body = {"metadata": {"name": "l"}, "spec": {"clusterQueue": "q"}}
+    api.do("create", V1BETA1, "localqueues", namespace="default", body=body)
+    error = refused(api, "patch", V1BETA1, "localqueues", namespace="default", name="l",
+                    body={"spec": {"clusterQueue": "other"}}, content_type=MERGE)
+    assert "immutable" in error.message
+
+
+def test_both_versions_of_a_kind_are_served_and_renamed(api: KubeApi) -> None:
+    api.install(crds_of("kueue-v0.19.2"))
+    api.do("create", V1BETA1, "clusterqueues", body=cluster_queue(cohort="c"))
+    new = api.do("get", V1BETA2, "clusterqueues", name="q")
+    assert new["apiVersion"] == V1BETA2
+    assert new["spec"]["cohortName"] == "c"
+    assert "cohort" not in new["spec"]
+    old = api.do("patch", V1BETA1, "clusterqueues", name="q", body={"spec": {"cohort": "d"}})
+    assert old["spec"]["cohort"] == "d"
+    assert api.do("list", V1BETA2, "clusterqueues")["items"][0]["spec"]["cohortName"] == "d"
+
+
+@pytest.mark.parametrize(
+    ("group", "kind"),
+    [("kueue.x-k8s.io", "WorkloadPriorityClass"), ("scheduling.k8s.io", "PriorityClass")],
+)
+def test_a_workloads_priority_class_is_renamed(api: KubeApi, group: str, kind: str) -> None:
+    api.install(crds_of("kueue-v0.19.2"))
+    sets = [{"name": "main", "count": 1, "template": {"spec": pod_spec()}}]
+    spec = {"podSets": sets, "priority": 1, "priorityClassName": "high",
+            "priorityClassSource": f"{group}/{kind.lower()}"}
+    body = {"metadata": {"name": "w"}, "spec": spec}
+    api.do("create", V1BETA1, "workloads", namespace="default", body=body)
+    new = api.do("get", V1BETA2, "workloads", namespace="default", name="w")["spec"]
+    assert new["priorityClassRef"] == {"group": group, "kind": kind, "name": "high"}
+    old = api.do("get", V1BETA1, "workloads", namespace="default", name="w")["spec"]
+    assert old["priorityClassSource"] == spec["priorityClassSource"]
+
+
+def test_a_crd_can_be_created_and_is_served(api: KubeApi) -> None:
+    crd = next(one for one in crds_of("kueue-v0.13.1") if "flavors" in one["metadata"]["name"])
+    version, plural = "apiextensions.k8s.io/v1", "customresourcedefinitions"
+    api.do("create", version, plural, body=crd)
+    api.do("create", V1BETA1, "resourceflavors", body={"metadata": {"name": "f"}})
+    api.do("delete", version, plural, name=crd["metadata"]["name"])
+    with pytest.raises(ApiError, match="could not find the requested resource"):
+        api.do("list", V1BETA1, "resourceflavors")

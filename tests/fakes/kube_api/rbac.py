@@ -46,7 +46,8 @@ def may(kernel: Kernel, user: User, deed: Deed) -> bool:
 
 def may_path(user: User, path: str) -> bool:
     """Say whether a path that is no resource may be read: discovery is open to whoever is known."""
-    return AUTHENTICATED in user.groups and path.startswith(_OPEN_PATHS)
+    is_open = AUTHENTICATED in user.groups and path.startswith(_OPEN_PATHS)
+    return is_open or MASTERS in user.groups
 
 
 def rules_of(kernel: Kernel, user: User, namespace: str) -> Iterator[Obj]:

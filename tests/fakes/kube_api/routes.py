@@ -61,15 +61,23 @@ def target(resources: Resources, method: str, path: str, query: Mapping[str, str
         raise no_such_path()
     verb = _verb(method, query, is_named=bool(name))
     served = resource.subresources[sub] if sub else resource.verbs
-    is_placed = bool(namespace) or not resource.namespaced
-    needs_place = verb not in ("list", "watch", "deletecollection")
-    if verb not in served or (needs_place and not is_placed):
+    if verb not in served or not _is_whole(verb, resource, namespace, name, sub):
         raise ApiError(
             405,
             "MethodNotAllowed",
             "the server does not allow this method on the requested resource",
         )
     return Target(verb, resource, namespace, name, sub)
+
+
+def _is_whole(verb: str, resource: ResourceType, namespace: str, name: str, sub: str) -> bool:
+    """Say whether a path names as much as its verb needs: a namespace, and a name or none."""
+    is_placed = bool(namespace) or not resource.namespaced
+    if verb in ("list", "watch"):
+        return True
+    if verb in ("create", "deletecollection"):
+        return is_placed and bool(name) is bool(sub)
+    return is_placed and bool(name)
 
 
 def _verb(method: str, query: Mapping[str, str], *, is_named: bool) -> str:

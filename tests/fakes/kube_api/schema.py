@@ -209,7 +209,7 @@ def _check_list(value: list[Any], schema: Schema, path: str, found: Findings, ol
     items = schema.items()
     for at, one in enumerate(value):
         key = item_key(one, schema)
-        if schema.list_type != "atomic" and key in seen:
+        if schema.custom and schema.list_type != "atomic" and key in seen:
             found.causes.append(
                 cause(f"{path}[{at}]", f"Duplicate value: {key}", "FieldValueDuplicate")
             )

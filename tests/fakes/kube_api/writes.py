@@ -69,8 +69,6 @@ def _create(kernel: Kernel, call: Call, body: Obj, applied: Obj | None) -> Obj:
         meta["generation"] = 1
     if "status" in resource.subresources:
         body.pop("status", None)
-    if kernel.live(resource, call.namespace, meta["name"]) is not None:
-        raise already_exists(resource.group, resource.plural, meta["name"])
     return _finish(kernel, call, None, body, applied)
 
 
@@ -217,6 +215,9 @@ def _finish(kernel: Kernel, call: Call, old: Obj | None, new: Obj, applied: Obj 
         causes = rules.check(new, old)
     if causes:
         raise _invalid(call, new, causes)
+    name = new["metadata"]["name"]
+    if old is None and kernel.live(resource, call.namespace, name) is not None:
+        raise already_exists(resource.group, resource.plural, name)
     fields = managed.settle(
         old, new, resource.schema, _writer(call), applied=applied, time=kernel.now()
     )

@@ -26,13 +26,24 @@ def config(data: dict[str, str]) -> Obj:
 
 def apply(api: KubeApi, data: dict[str, str], who: str, *, force: bool = False) -> Obj:
     query = {"fieldManager": who, "force": str(force).lower()}
-    return api.do("patch", "v1", "configmaps", namespace="default", name="m", body=config(data),
-                  content_type=APPLY, query=query)
+    return api.do(
+        "patch",
+        "v1",
+        "configmaps",
+        namespace="default",
+        name="m",
+        body=config(data),
+        content_type=APPLY,
+        query=query,
+    )
 
 
 def owners(obj: Obj, field: str) -> set[str]:
-    return {one["manager"] for one in obj["metadata"]["managedFields"]
-            if field in one["fieldsV1"].get("f:data", {})}
+    return {
+        one["manager"]
+        for one in obj["metadata"]["managedFields"]
+        if field in one["fieldsV1"].get("f:data", {})
+    }
 
 
 def test_applying_creates(api: KubeApi) -> None:
@@ -56,7 +67,7 @@ def test_a_field_of_another_is_a_conflict_that_names_it(api: KubeApi) -> None:
     assert (error.code, error.reason) == (409, "Conflict")
     assert [one["field"] for one in error.details["causes"]] == [".data.a", ".data.b"]
     assert error.details["causes"][0]["reason"] == "FieldManagerConflict"
-    assert 'conflicts with' in error.message
+    assert "conflicts with" in error.message
     assert '"me" using v1' in error.message
 
 
@@ -85,8 +96,16 @@ def test_what_is_no_longer_applied_is_removed(api: KubeApi) -> None:
 
 def test_what_others_added_stays(api: KubeApi) -> None:
     apply(api, {"a": "1"}, "me")
-    api.do("patch", "v1", "configmaps", namespace="default", name="m",
-           body={"data": {"c": "3"}}, content_type=MERGE, agent="kubectl/1.36")
+    api.do(
+        "patch",
+        "v1",
+        "configmaps",
+        namespace="default",
+        name="m",
+        body={"data": {"c": "3"}},
+        content_type=MERGE,
+        agent="kubectl/1.36",
+    )
     after = apply(api, {"a": "2"}, "me")
     assert after["data"] == {"a": "2", "c": "3"}
     assert owners(after, "f:c") == {"kubectl"}
@@ -94,8 +113,15 @@ def test_what_others_added_stays(api: KubeApi) -> None:
 
 def test_an_update_takes_what_it_changes(api: KubeApi) -> None:
     apply(api, {"a": "1", "b": "1"}, "me")
-    changed = api.do("patch", "v1", "configmaps", namespace="default", name="m",
-                     body={"data": {"a": "9"}}, query={"fieldManager": "editor"})
+    changed = api.do(
+        "patch",
+        "v1",
+        "configmaps",
+        namespace="default",
+        name="m",
+        body={"data": {"a": "9"}},
+        query={"fieldManager": "editor"},
+    )
     assert owners(changed, "f:a") == {"editor"}
     with pytest.raises(ApiError, match='conflict with "editor" using v1: .data.a'):
         apply(api, {"a": "1", "b": "1"}, "me")
@@ -103,16 +129,24 @@ def test_an_update_takes_what_it_changes(api: KubeApi) -> None:
 
 def test_a_removed_field_has_no_owner(api: KubeApi) -> None:
     apply(api, {"a": "1", "b": "1"}, "me")
-    left = api.do("patch", "v1", "configmaps", namespace="default", name="m",
-                  body={"data": {"a": None}})
+    left = api.do(
+        "patch", "v1", "configmaps", namespace="default", name="m", body={"data": {"a": None}}
+    )
     assert owners(left, "f:a") == set()
     assert apply(api, {"a": "5", "b": "1"}, "you")["data"]["a"] == "5"
 
 
 def test_a_field_manager_is_required(api: KubeApi) -> None:
     with pytest.raises(ApiError) as caught:
-        api.do("patch", "v1", "configmaps", namespace="default", name="m", body=config({}),
-               content_type=APPLY)
+        api.do(
+            "patch",
+            "v1",
+            "configmaps",
+            namespace="default",
+            name="m",
+            body=config({}),
+            content_type=APPLY,
+        )
     assert caught.value.code == 422
     assert "is required for apply patch" in caught.value.message
 
@@ -121,33 +155,72 @@ def test_managed_fields_may_not_be_applied(api: KubeApi) -> None:
     body = config({})
     body["metadata"]["managedFields"] = []
     with pytest.raises(ApiError, match="managedFields must be nil"):
-        api.do("patch", "v1", "configmaps", namespace="default", name="m", body=body,
-               content_type=APPLY, query={"fieldManager": "me"})
+        api.do(
+            "patch",
+            "v1",
+            "configmaps",
+            namespace="default",
+            name="m",
+            body=body,
+            content_type=APPLY,
+            query={"fieldManager": "me"},
+        )
 
 
 def test_an_applied_version_must_be_the_present_one(api: KubeApi) -> None:
     body = config({"a": "1"})
     body["metadata"]["resourceVersion"] = "1"
     with pytest.raises(ApiError) as caught:
-        api.do("patch", "v1", "configmaps", namespace="default", name="m", body=body,
-               content_type=APPLY, query={"fieldManager": "me"})
+        api.do(
+            "patch",
+            "v1",
+            "configmaps",
+            namespace="default",
+            name="m",
+            body=body,
+            content_type=APPLY,
+            query={"fieldManager": "me"},
+        )
     assert caught.value.code == 404
     apply(api, {"a": "1"}, "me")
     with pytest.raises(ApiError, match="has been modified"):
-        api.do("patch", "v1", "configmaps", namespace="default", name="m", body=body,
-               content_type=APPLY, query={"fieldManager": "me"})
+        api.do(
+            "patch",
+            "v1",
+            "configmaps",
+            namespace="default",
+            name="m",
+            body=body,
+            content_type=APPLY,
+            query={"fieldManager": "me"},
+        )
 
 
 def apply_job(api: KubeApi, body: Obj, who: str) -> Obj:
-    return api.do("patch", "batch/v1", "jobs", namespace="default", name="j", body=body,
-                  content_type=APPLY, query={"fieldManager": who, "fieldValidation": "Strict"})
+    return api.do(
+        "patch",
+        "batch/v1",
+        "jobs",
+        namespace="default",
+        name="j",
+        body=body,
+        content_type=APPLY,
+        query={"fieldManager": who, "fieldValidation": "Strict"},
+    )
 
 
 def test_suspending_by_another_controller_conflicts_with_applying_it_again(api: KubeApi) -> None:
     body = job("j", suspend=True)
     apply_job(api, body, "me")
-    api.do("patch", "batch/v1", "jobs", namespace="default", name="j", agent="kueue",
-           body={"spec": {"suspend": False}})
+    api.do(
+        "patch",
+        "batch/v1",
+        "jobs",
+        namespace="default",
+        name="j",
+        agent="kueue",
+        body={"spec": {"suspend": False}},
+    )
     with pytest.raises(ApiError, match=r'conflict with "kueue" using batch/v1: .spec.suspend'):
         apply_job(api, body, "me")
     del body["spec"]["suspend"]
@@ -169,10 +242,24 @@ def test_status_is_not_applied_through_the_object_nor_spec_through_the_status(ap
     body = job("j", suspend=True)
     body["status"] = {"active": 3}
     assert "status" not in apply_job(api, body, "me")
-    told = {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "j"},
-            "spec": {"parallelism": 7}, "status": {"active": 1}}
-    after = api.do("patch", "batch/v1", "jobs", namespace="default", name="j", body=told,
-                   subresource="status", content_type=APPLY, query={"fieldManager": "ctl"})
+    told = {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "metadata": {"name": "j"},
+        "spec": {"parallelism": 7},
+        "status": {"active": 1},
+    }
+    after = api.do(
+        "patch",
+        "batch/v1",
+        "jobs",
+        namespace="default",
+        name="j",
+        body=told,
+        subresource="status",
+        content_type=APPLY,
+        query={"fieldManager": "ctl"},
+    )
     assert after["status"]["active"] == 1
     assert after["spec"]["parallelism"] == 2
     entry = next(one for one in after["metadata"]["managedFields"] if one["manager"] == "ctl")
@@ -207,8 +294,9 @@ def test_forced_applies_give_each_manager_what_it_said_last(steps: list[tuple[st
         taken = set(said)
         for other in wanted:
             if other != who:  # what another sets to a different value is lost to it
-                wanted[other] = {k: v for k, v in wanted[other].items()
-                                 if k not in taken or said[k] == v}
+                wanted[other] = {
+                    k: v for k, v in wanted[other].items() if k not in taken or said[k] == v
+                }
         wanted[who] = dict(said)
         result = apply(api, said, who, force=True)
         merged: dict[str, str] = {}

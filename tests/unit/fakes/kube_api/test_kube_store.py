@@ -21,7 +21,9 @@ moves = st.lists(
 
 
 @given(moves, st.integers(1, 30))
-def test_each_kept_version_is_listed_as_it_was(steps: list[tuple[str, int, bool]], window: int) -> None:
+def test_each_kept_version_is_listed_as_it_was(
+    steps: list[tuple[str, int, bool]], window: int
+) -> None:
     store = Store(window)
     seen = {store.version: dict(store.at(PODS, store.version))}
     for name, size, is_removed in steps:
@@ -67,7 +69,9 @@ def test_versions_grow_over_all_kinds_and_copies_are_given() -> None:
     store = Store()
     first = store.put(PODS, ("n", "a"), thing("a", 1))
     second = store.put(OTHERS, ("", "b"), thing("b", 1))
-    assert int(second["metadata"]["resourceVersion"]) == int(first["metadata"]["resourceVersion"]) + 1
+    assert (
+        int(second["metadata"]["resourceVersion"]) == int(first["metadata"]["resourceVersion"]) + 1
+    )
     first["size"] = 7
     assert store.all(PODS)[0]["size"] == 1
 

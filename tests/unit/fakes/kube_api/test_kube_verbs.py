@@ -52,7 +52,10 @@ def test_a_job_without_numbers_runs_once(api: KubeApi) -> None:
 
 def test_a_pod_is_filled_in_as_a_server_does(api: KubeApi) -> None:
     spec = pod_spec()
-    spec["containers"][0] |= {"image": "train", "resources": {"limits": {"cpu": "1", "memory": "1Gi"}}}
+    spec["containers"][0] |= {
+        "image": "train",
+        "resources": {"limits": {"cpu": "1", "memory": "1Gi"}},
+    }
     pod = create(api, "pods", {"metadata": {"generateName": "p-"}, "spec": spec})
     assert pod["metadata"]["name"].startswith("p-")
     container = pod["spec"]["containers"][0]
@@ -61,7 +64,9 @@ def test_a_pod_is_filled_in_as_a_server_does(api: KubeApi) -> None:
     assert pod["status"] == {"phase": "Pending", "qosClass": "Guaranteed"}
     assert pod["spec"]["serviceAccountName"] == "default"
     assert {one["key"] for one in pod["spec"]["tolerations"]} == {
-        "node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable"}
+        "node.kubernetes.io/not-ready",
+        "node.kubernetes.io/unreachable",
+    }
 
 
 @pytest.mark.parametrize(
@@ -91,8 +96,15 @@ def test_a_service_gets_an_address_unless_it_is_headless(api: KubeApi) -> None:
 def test_an_unknown_field_is_refused_warned_of_or_ignored(api: KubeApi) -> None:
     body = job("j")
     body["spec"]["paralelism"] = 2
-    error = refused(api, "create", "batch/v1", "jobs", namespace="default", body=body,
-                    query={"fieldValidation": "Strict"})
+    error = refused(
+        api,
+        "create",
+        "batch/v1",
+        "jobs",
+        namespace="default",
+        body=body,
+        query={"fieldValidation": "Strict"},
+    )
     assert (error.code, error.reason) == (400, "BadRequest")
     assert error.message == 'strict decoding error: unknown field "spec.paralelism"'
     made = create(api, "jobs", body)
@@ -129,58 +141,130 @@ CODES = {"operator": "In", "values": [1]}
         (f"{BOX}.name", "Main", "spec.template.spec.containers[0].name"),
         (f"{BOX}.imagePullPolicy", "Sometimes", "spec.template.spec.containers[0].imagePullPolicy"),
         (f"{BOX}.env", [{"name": "A=B"}], "spec.template.spec.containers[0].env[0].name"),
-        (f"{BOX}.env", [{"name": "A", "value": "x", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}}],
-         "spec.template.spec.containers[0].env[0].valueFrom"),
-        (f"{BOX}.volumeMounts", [{"name": "none", "mountPath": "/x"}],
-         "spec.template.spec.containers[0].volumeMounts[0].name"),
-        (f"{BOX}.resources", {"limits": {"gpu": "1"}},
-         "spec.template.spec.containers[0].resources.limits.gpu"),
-        (f"{BOX}.resources", {"limits": {"cpu": "much"}},
-         "spec.template.spec.containers[0].resources.limits.cpu"),
-        (f"{BOX}.resources", {"limits": {"nvidia.com/gpu": "1.5"}},
-         "spec.template.spec.containers[0].resources.limits.nvidia.com/gpu"),
-        (f"{BOX}.resources", {"requests": {"nvidia.com/gpu": "1"}},
-         "spec.template.spec.containers[0].resources.requests.nvidia.com/gpu"),
-        (f"{BOX}.resources", {"limits": {"cpu": "1"}, "requests": {"cpu": "2"}},
-         "spec.template.spec.containers[0].resources.requests.cpu"),
-        (f"{BOX}.ports", [{"containerPort": 70000}],
-         "spec.template.spec.containers[0].ports[0].containerPort"),
-        (f"{BOX}.ports", [{"containerPort": 1, "name": "much-too-long-a-name"}],
-         "spec.template.spec.containers[0].ports[0].name"),
-        (f"{POD}.tolerations", [{"operator": "Equal"}],
-         "spec.template.spec.tolerations[0].operator"),
-        (f"{POD}.tolerations", [{"key": "k", "operator": "Exists", "value": "v"}],
-         "spec.template.spec.tolerations[0].operator"),
-        (f"{POD}.tolerations", [{"key": "k", "operator": "Exists", "effect": "Never"}],
-         "spec.template.spec.tolerations[0].effect"),
-        (f"{POD}.tolerations", [{"key": "k", "operator": "Is", "tolerationSeconds": 3}],
-         "spec.template.spec.tolerations[0].operator"),
+        (
+            f"{BOX}.env",
+            [
+                {
+                    "name": "A",
+                    "value": "x",
+                    "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}},
+                }
+            ],
+            "spec.template.spec.containers[0].env[0].valueFrom",
+        ),
+        (
+            f"{BOX}.volumeMounts",
+            [{"name": "none", "mountPath": "/x"}],
+            "spec.template.spec.containers[0].volumeMounts[0].name",
+        ),
+        (
+            f"{BOX}.resources",
+            {"limits": {"gpu": "1"}},
+            "spec.template.spec.containers[0].resources.limits.gpu",
+        ),
+        (
+            f"{BOX}.resources",
+            {"limits": {"cpu": "much"}},
+            "spec.template.spec.containers[0].resources.limits.cpu",
+        ),
+        (
+            f"{BOX}.resources",
+            {"limits": {"nvidia.com/gpu": "1.5"}},
+            "spec.template.spec.containers[0].resources.limits.nvidia.com/gpu",
+        ),
+        (
+            f"{BOX}.resources",
+            {"requests": {"nvidia.com/gpu": "1"}},
+            "spec.template.spec.containers[0].resources.requests.nvidia.com/gpu",
+        ),
+        (
+            f"{BOX}.resources",
+            {"limits": {"cpu": "1"}, "requests": {"cpu": "2"}},
+            "spec.template.spec.containers[0].resources.requests.cpu",
+        ),
+        (
+            f"{BOX}.ports",
+            [{"containerPort": 70000}],
+            "spec.template.spec.containers[0].ports[0].containerPort",
+        ),
+        (
+            f"{BOX}.ports",
+            [{"containerPort": 1, "name": "much-too-long-a-name"}],
+            "spec.template.spec.containers[0].ports[0].name",
+        ),
+        (
+            f"{POD}.tolerations",
+            [{"operator": "Equal"}],
+            "spec.template.spec.tolerations[0].operator",
+        ),
+        (
+            f"{POD}.tolerations",
+            [{"key": "k", "operator": "Exists", "value": "v"}],
+            "spec.template.spec.tolerations[0].operator",
+        ),
+        (
+            f"{POD}.tolerations",
+            [{"key": "k", "operator": "Exists", "effect": "Never"}],
+            "spec.template.spec.tolerations[0].effect",
+        ),
+        (
+            f"{POD}.tolerations",
+            [{"key": "k", "operator": "Is", "tolerationSeconds": 3}],
+            "spec.template.spec.tolerations[0].operator",
+        ),
         (f"{POD}.volumes", [{"name": "V"}], "spec.template.spec.volumes[0].name"),
         (f"{POD}.volumes", [{"name": "v"}, {"name": "v"}], "spec.template.spec.volumes[1].name"),
-        (f"{POD}.volumes", [{"name": "v", "emptyDir": {}, "hostPath": {"path": "/x"}}],
-         "spec.template.spec.volumes[0].hostPath"),
-        (f"{POD}.terminationGracePeriodSeconds", -1,
-         "spec.template.spec.terminationGracePeriodSeconds"),
+        (
+            f"{POD}.volumes",
+            [{"name": "v", "emptyDir": {}, "hostPath": {"path": "/x"}}],
+            "spec.template.spec.volumes[0].hostPath",
+        ),
+        (
+            f"{POD}.terminationGracePeriodSeconds",
+            -1,
+            "spec.template.spec.terminationGracePeriodSeconds",
+        ),
         (f"{POD}.hostname", "Not a name", "spec.template.spec.hostname"),
-        ("spec.podFailurePolicy", {"rules": [{"action": "Explode", "onExitCodes": CODES}]},
-         "spec.podFailurePolicy.rules[0].action"),
-        ("spec.podFailurePolicy", {"rules": [{"action": "FailIndex", "onExitCodes": CODES}]},
-         "spec.podFailurePolicy.rules[0].action"),
-        ("spec.podFailurePolicy", {"rules": [{"action": "Ignore"}]}, "spec.podFailurePolicy.rules[0]"),
-        ("spec.podFailurePolicy",
-         {"rules": [{"action": "Ignore", "onExitCodes": {"operator": "In", "values": [2, 1]}}]},
-         "spec.podFailurePolicy.rules[0].onExitCodes.values"),
-        ("spec.podFailurePolicy",
-         {"rules": [{"action": "Ignore", "onExitCodes": {"operator": "In", "values": [0]}}]},
-         "spec.podFailurePolicy.rules[0].onExitCodes.values"),
-        ("spec.podFailurePolicy",
-         {"rules": [{"action": "Ignore", "onExitCodes": {"operator": "Near", "values": []}}]},
-         "spec.podFailurePolicy.rules[0].onExitCodes.operator"),
-        ("spec.podFailurePolicy",
-         {"rules": [{"action": "Ignore", "onExitCodes": {**CODES, "containerName": "other"}}]},
-         "spec.podFailurePolicy.rules[0].onExitCodes.containerName"),
-        ("metadata.ownerReferences", [{"apiVersion": "v1", "kind": "Pod", "name": "x", "uid": ""}],
-         "metadata.ownerReferences[0].uid"),
+        (
+            "spec.podFailurePolicy",
+            {"rules": [{"action": "Explode", "onExitCodes": CODES}]},
+            "spec.podFailurePolicy.rules[0].action",
+        ),
+        (
+            "spec.podFailurePolicy",
+            {"rules": [{"action": "FailIndex", "onExitCodes": CODES}]},
+            "spec.podFailurePolicy.rules[0].action",
+        ),
+        (
+            "spec.podFailurePolicy",
+            {"rules": [{"action": "Ignore"}]},
+            "spec.podFailurePolicy.rules[0]",
+        ),
+        (
+            "spec.podFailurePolicy",
+            {"rules": [{"action": "Ignore", "onExitCodes": {"operator": "In", "values": [2, 1]}}]},
+            "spec.podFailurePolicy.rules[0].onExitCodes.values",
+        ),
+        (
+            "spec.podFailurePolicy",
+            {"rules": [{"action": "Ignore", "onExitCodes": {"operator": "In", "values": [0]}}]},
+            "spec.podFailurePolicy.rules[0].onExitCodes.values",
+        ),
+        (
+            "spec.podFailurePolicy",
+            {"rules": [{"action": "Ignore", "onExitCodes": {"operator": "Near", "values": []}}]},
+            "spec.podFailurePolicy.rules[0].onExitCodes.operator",
+        ),
+        (
+            "spec.podFailurePolicy",
+            {"rules": [{"action": "Ignore", "onExitCodes": {**CODES, "containerName": "other"}}]},
+            "spec.podFailurePolicy.rules[0].onExitCodes.containerName",
+        ),
+        (
+            "metadata.ownerReferences",
+            [{"apiVersion": "v1", "kind": "Pod", "name": "x", "uid": ""}],
+            "metadata.ownerReferences[0].uid",
+        ),
     ],
 )
 def test_a_job_that_says_what_may_not_be_is_invalid(
@@ -253,18 +337,29 @@ def test_what_is_not_there_is_not_found(api: KubeApi) -> None:
     for verb in ("get", "delete", "update", "patch"):
         error = refused(api, verb, "batch/v1", "jobs", namespace="default", name="j", body={})
         assert (error.code, error.reason, error.message) == (
-            404, "NotFound", 'jobs.batch "j" not found')
+            404,
+            "NotFound",
+            'jobs.batch "j" not found',
+        )
 
 
 def test_a_dry_run_keeps_nothing(api: KubeApi) -> None:
-    dry = api.do("create", "batch/v1", "jobs", namespace="default", body=job("j"),
-                 query={"dryRun": "All"})
+    dry = api.do(
+        "create", "batch/v1", "jobs", namespace="default", body=job("j"), query={"dryRun": "All"}
+    )
     assert dry["spec"]["suspend"] is False
     assert api.do("list", "batch/v1", "jobs")["items"] == []
     made = create(api, "jobs", job("j"))
     api.do("delete", "batch/v1", "jobs", namespace="default", name="j", query={"dryRun": "All"})
-    api.do("patch", "batch/v1", "jobs", namespace="default", name="j",
-           body={"spec": {"parallelism": 1}}, query={"dryRun": "All"})
+    api.do(
+        "patch",
+        "batch/v1",
+        "jobs",
+        namespace="default",
+        name="j",
+        body={"spec": {"parallelism": 1}},
+        query={"dryRun": "All"},
+    )
     assert api.do("get", "batch/v1", "jobs", namespace="default", name="j") == made
 
 
@@ -278,19 +373,35 @@ def test_a_dry_run_keeps_nothing(api: KubeApi) -> None:
 )
 def test_options_are_checked(api: KubeApi, query: dict[str, str], told: str) -> None:
     create(api, "jobs", job("j"))
-    error = refused(api, "patch", "batch/v1", "jobs", namespace="default", name="j", body={}, query=query)
+    error = refused(
+        api, "patch", "batch/v1", "jobs", namespace="default", name="j", body={}, query=query
+    )
     assert error.code == 422
     assert told in error.message
 
 
 def test_an_update_of_an_older_version_is_a_conflict(api: KubeApi) -> None:
     first = create(api, "jobs", job("j"))
-    api.do("patch", "batch/v1", "jobs", namespace="default", name="j", body={"spec": {"parallelism": 1}})
+    api.do(
+        "patch",
+        "batch/v1",
+        "jobs",
+        namespace="default",
+        name="j",
+        body={"spec": {"parallelism": 1}},
+    )
     error = refused(api, "update", "batch/v1", "jobs", namespace="default", name="j", body=first)
     assert (error.code, error.reason) == (409, "Conflict")
     assert "the object has been modified" in error.message
-    error = refused(api, "patch", "batch/v1", "jobs", namespace="default", name="j",
-                    body={"metadata": {"resourceVersion": "1"}})
+    error = refused(
+        api,
+        "patch",
+        "batch/v1",
+        "jobs",
+        namespace="default",
+        name="j",
+        body={"metadata": {"resourceVersion": "1"}},
+    )
     assert error.code == 409
 
 
@@ -305,8 +416,9 @@ def test_an_update_of_another_object_of_that_name_is_a_conflict(api: KubeApi) ->
 
 def test_versions_move_only_with_changes_and_generations_with_the_spec(api: KubeApi) -> None:
     def patched(body: Obj, sub: str = "") -> tuple[int, int]:
-        meta = api.do("patch", "batch/v1", "jobs", namespace="default", name="j", body=body,
-                      subresource=sub)["metadata"]
+        meta = api.do(
+            "patch", "batch/v1", "jobs", namespace="default", name="j", body=body, subresource=sub
+        )["metadata"]
         return int(meta["resourceVersion"]), meta["generation"]
 
     create(api, "jobs", job("j"))
@@ -320,7 +432,9 @@ def test_versions_move_only_with_changes_and_generations_with_the_spec(api: Kube
 
 
 def test_system_fields_cannot_be_written(api: KubeApi) -> None:
-    made = create(api, "jobs", job("j", meta={"uid": "mine", "creationTimestamp": "2001-01-01T00:00:00Z"}))
+    made = create(
+        api, "jobs", job("j", meta={"uid": "mine", "creationTimestamp": "2001-01-01T00:00:00Z"})
+    )
     assert made["metadata"]["uid"] != "mine"
     body = {"metadata": {"generation": 99, "deletionTimestamp": "2001-01-01T00:00:00Z"}}
     after = api.do("patch", "batch/v1", "jobs", namespace="default", name="j", body=body)
@@ -343,8 +457,14 @@ def test_a_job_that_runs_is_fixed(api: KubeApi, body: Obj, told: str) -> None:
 
 def test_an_indexed_job_may_grow_as_a_whole(api: KubeApi) -> None:
     create(api, "jobs", job("j"))
-    grown = api.do("patch", "batch/v1", "jobs", namespace="default", name="j",
-                   body={"spec": {"completions": 4, "parallelism": 4}})
+    grown = api.do(
+        "patch",
+        "batch/v1",
+        "jobs",
+        namespace="default",
+        name="j",
+        body={"spec": {"completions": 4, "parallelism": 4}},
+    )
     assert grown["spec"]["completions"] == 4
 
 
@@ -354,32 +474,59 @@ def test_where_a_suspended_job_runs_may_change_until_it_has_started(api: KubeApi
     api.do("patch", "batch/v1", "jobs", namespace="default", name="j", body=where)
     image = {"spec": {"template": {"spec": {"activeDeadlineSeconds": 3}}}}
     refused(api, "patch", "batch/v1", "jobs", namespace="default", name="j", body=image)
-    api.do("patch", "batch/v1", "jobs", namespace="default", name="j", subresource="status",
-           body={"status": {"startTime": "2026-01-01T00:00:00Z"}})
+    api.do(
+        "patch",
+        "batch/v1",
+        "jobs",
+        namespace="default",
+        name="j",
+        subresource="status",
+        body={"status": {"startTime": "2026-01-01T00:00:00Z"}},
+    )
     where["spec"]["template"]["spec"]["nodeSelector"] = {"pool": "b"}
     refused(api, "patch", "batch/v1", "jobs", namespace="default", name="j", body=where)
 
 
 def test_a_pods_spec_is_fixed_but_for_little(api: KubeApi) -> None:
     create(api, "pods", {"metadata": {"name": "p"}, "spec": pod_spec()})
-    error = refused(api, "patch", "v1", "pods", namespace="default", name="p",
-                    body={"spec": {"nodeSelector": {"a": "b"}}})
+    error = refused(
+        api,
+        "patch",
+        "v1",
+        "pods",
+        namespace="default",
+        name="p",
+        body={"spec": {"nodeSelector": {"a": "b"}}},
+    )
     assert "pod updates may not change fields" in error.message
     image = [{"name": "main", "image": "train:2"}]
-    after = api.do("patch", "v1", "pods", namespace="default", name="p",
-                   body={"spec": {"containers": image}},
-                   content_type="application/strategic-merge-patch+json")
+    after = api.do(
+        "patch",
+        "v1",
+        "pods",
+        namespace="default",
+        name="p",
+        body={"spec": {"containers": image}},
+        content_type="application/strategic-merge-patch+json",
+    )
     assert after["spec"]["containers"][0]["image"] == "train:2"
 
 
 @pytest.mark.parametrize(
     ("plural", "version", "body", "patch"),
     [
-        ("services", "v1", {"metadata": {"name": "x"}, "spec": {"ports": [{"port": 1}]}},
-         {"spec": {"clusterIP": "10.0.0.9"}}),
-        ("rolebindings", "rbac.authorization.k8s.io/v1",
-         {"metadata": {"name": "x"}, "roleRef": {"kind": "Role", "name": "a"}},
-         {"roleRef": {"name": "b"}}),
+        (
+            "services",
+            "v1",
+            {"metadata": {"name": "x"}, "spec": {"ports": [{"port": 1}]}},
+            {"spec": {"clusterIP": "10.0.0.9"}},
+        ),
+        (
+            "rolebindings",
+            "rbac.authorization.k8s.io/v1",
+            {"metadata": {"name": "x"}, "roleRef": {"kind": "Role", "name": "a"}},
+            {"roleRef": {"name": "b"}},
+        ),
     ],
 )
 def test_other_fixed_fields(api: KubeApi, plural: str, version: str, body: Obj, patch: Obj) -> None:
@@ -395,17 +542,39 @@ def test_other_fixed_fields(api: KubeApi, plural: str, version: str, body: Obj, 
         ("services", "v1", {"spec": {"type": "Best", "clusterIP": "None"}}, "spec.type"),
         ("services", "v1", {"spec": {"ports": [{"port": 0}]}}, "spec.ports[0].port"),
         ("services", "v1", {"spec": {"ports": [{"port": 1}, {"port": 2}]}}, "spec.ports[0].name"),
-        ("roles", "rbac.authorization.k8s.io/v1", {"rules": [{"verbs": ["get"]}]},
-         "rules[0].apiGroups"),
-        ("roles", "rbac.authorization.k8s.io/v1",
-         {"rules": [{"verbs": [], "apiGroups": [""], "resources": ["pods"]}]}, "rules[0].verbs"),
-        ("roles", "rbac.authorization.k8s.io/v1",
-         {"rules": [{"verbs": ["get"], "nonResourceURLs": ["/x"]}]}, "rules[0].nonResourceURLs"),
-        ("rolebindings", "rbac.authorization.k8s.io/v1", {"roleRef": {"kind": "User", "name": "x"}},
-         "roleRef.kind"),
-        ("rolebindings", "rbac.authorization.k8s.io/v1",
-         {"roleRef": {"kind": "Role", "name": "x"},
-          "subjects": [{"kind": "ServiceAccount", "name": "s"}]}, "subjects[0].namespace"),
+        (
+            "roles",
+            "rbac.authorization.k8s.io/v1",
+            {"rules": [{"verbs": ["get"]}]},
+            "rules[0].apiGroups",
+        ),
+        (
+            "roles",
+            "rbac.authorization.k8s.io/v1",
+            {"rules": [{"verbs": [], "apiGroups": [""], "resources": ["pods"]}]},
+            "rules[0].verbs",
+        ),
+        (
+            "roles",
+            "rbac.authorization.k8s.io/v1",
+            {"rules": [{"verbs": ["get"], "nonResourceURLs": ["/x"]}]},
+            "rules[0].nonResourceURLs",
+        ),
+        (
+            "rolebindings",
+            "rbac.authorization.k8s.io/v1",
+            {"roleRef": {"kind": "User", "name": "x"}},
+            "roleRef.kind",
+        ),
+        (
+            "rolebindings",
+            "rbac.authorization.k8s.io/v1",
+            {
+                "roleRef": {"kind": "Role", "name": "x"},
+                "subjects": [{"kind": "ServiceAccount", "name": "s"}],
+            },
+            "subjects[0].namespace",
+        ),
         ("leases", "coordination.k8s.io/v1", {"spec": {"renewTime": "noon"}}, "spec.renewTime"),
     ],
 )
@@ -504,19 +673,34 @@ def test_custom_resources_are_checked_against_their_schema(api: KubeApi) -> None
     ):
         error = refused(api, "create", V1BETA1, "clusterqueues", body=cluster_queue(**spec))
         assert field in [one["field"] for one in error.details["causes"]], error.message
-    error = refused(api, "create", V1BETA1, "clusterqueues", body=cluster_queue(cohortName="c"),
-                    query={"fieldValidation": "Strict"})
+    error = refused(
+        api,
+        "create",
+        V1BETA1,
+        "clusterqueues",
+        body=cluster_queue(cohortName="c"),
+        query={"fieldValidation": "Strict"},
+    )
     assert error.message == 'strict decoding error: unknown field "spec.cohortName"'
 
 
-def test_custom_resources_want_a_version_to_be_replaced_and_no_strategic_patch(api: KubeApi) -> None:
+def test_custom_resources_want_a_version_to_be_replaced_and_no_strategic_patch(
+    api: KubeApi,
+) -> None:
     api.install(crds_of("kueue-v0.13.1"))
     made = api.do("create", V1BETA1, "clusterqueues", body=cluster_queue())
     del made["metadata"]["resourceVersion"]
     error = refused(api, "update", V1BETA1, "clusterqueues", name="q", body=made)
     assert "must be specified for an update" in error.message
-    error = refused(api, "patch", V1BETA1, "clusterqueues", name="q", body={},
-                    content_type="application/strategic-merge-patch+json")
+    error = refused(
+        api,
+        "patch",
+        V1BETA1,
+        "clusterqueues",
+        name="q",
+        body={},
+        content_type="application/strategic-merge-patch+json",
+    )
     assert error.code == 415
 
 
@@ -524,8 +708,16 @@ def test_rules_that_forbid_changes_are_heeded(api: KubeApi) -> None:
     api.install(crds_of("kueue-v0.13.1"))
     body = {"metadata": {"name": "l"}, "spec": {"clusterQueue": "q"}}
     api.do("create", V1BETA1, "localqueues", namespace="default", body=body)
-    error = refused(api, "patch", V1BETA1, "localqueues", namespace="default", name="l",
-                    body={"spec": {"clusterQueue": "other"}}, content_type=MERGE)
+    error = refused(
+        api,
+        "patch",
+        V1BETA1,
+        "localqueues",
+        namespace="default",
+        name="l",
+        body={"spec": {"clusterQueue": "other"}},
+        content_type=MERGE,
+    )
     assert "immutable" in error.message
 
 
@@ -548,8 +740,12 @@ def test_both_versions_of_a_kind_are_served_and_renamed(api: KubeApi) -> None:
 def test_a_workloads_priority_class_is_renamed(api: KubeApi, group: str, kind: str) -> None:
     api.install(crds_of("kueue-v0.19.2"))
     sets = [{"name": "main", "count": 1, "template": {"spec": pod_spec()}}]
-    spec = {"podSets": sets, "priority": 1, "priorityClassName": "high",
-            "priorityClassSource": f"{group}/{kind.lower()}"}
+    spec = {
+        "podSets": sets,
+        "priority": 1,
+        "priorityClassName": "high",
+        "priorityClassSource": f"{group}/{kind.lower()}",
+    }
     body = {"metadata": {"name": "w"}, "spec": spec}
     api.do("create", V1BETA1, "workloads", namespace="default", body=body)
     new = api.do("get", V1BETA2, "workloads", namespace="default", name="w")["spec"]

@@ -155,8 +155,8 @@ def _shape_object(value: Obj, schema: Schema, path: str, found: Findings, *, fil
             shaped[name] = one if sub is None else shape(one, sub, below, found, fill=fill)
     for name, node in schema.node.get("properties", {}).items():
         default = node.get("default")
-        # The published documents say `default: {}` of fields that are structs in Go: no default
-        if fill and name not in shaped and default is not None and (schema.custom or default != {}):
+        # The published documents also give Go's zero values, which are no defaults
+        if fill and name not in shaped and default is not None and (schema.custom or default):
             child = schema.field(name)
             assert child is not None
             shaped[name] = shape(default, child, f"{path}.{name}", found)

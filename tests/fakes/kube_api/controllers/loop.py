@@ -267,6 +267,7 @@ class Loops:
                 changed = self._pass()
             except Exception as error:  # noqa: BLE001 - kept, and raised by `stop`
                 self.broken.append(error)
+                store.wake()
                 return
             with store.lock:
                 if not changed and store.version == seen and not self._is_over.is_set():

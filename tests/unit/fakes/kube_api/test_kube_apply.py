@@ -5,7 +5,6 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-
 from tests.fakes.clock import FakeClock
 from tests.fakes.kube_api.fieldsets import decode, encode, shown
 from tests.fakes.kube_api.server import KubeApi
@@ -123,7 +122,7 @@ def test_an_update_takes_what_it_changes(api: KubeApi) -> None:
         query={"fieldManager": "editor"},
     )
     assert owners(changed, "f:a") == {"editor"}
-    with pytest.raises(ApiError, match='conflict with "editor" using v1: .data.a'):
+    with pytest.raises(ApiError, match=r'conflict with "editor" using v1: \.data\.a'):
         apply(api, {"a": "1", "b": "1"}, "me")
 
 

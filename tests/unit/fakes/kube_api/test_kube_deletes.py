@@ -1,7 +1,6 @@
 """Deletion: grace, preconditions, finalizers, and the three ways with dependents."""
 
 import pytest
-
 from tests.fakes.clock import FakeClock
 from tests.fakes.kube_api.controllers.garbage import Garbage
 from tests.fakes.kube_api.controllers.loop import Loops

@@ -1,11 +1,10 @@
-"""JSON patch and merge patch by their RFCs, strategic merge patch by the Kubernetes documentation."""
+"""JSON patch and merge patch by their RFCs, strategic merge patch by its documentation."""
 
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-
 from tests.fakes.kube_api.patches import json_patch, merge_patch, strategic_patch
 from tests.fakes.kube_api.resources import Resources
 from tests.fakes.kube_api.status import ApiError, Obj

@@ -1,7 +1,6 @@
 """Selectors, as the Kubernetes documentation words them."""
 
 import pytest
-
 from tests.fakes.kube_api.selectors import field_matcher, label_matcher, named_by, object_matcher
 from tests.fakes.kube_api.status import ApiError, Obj
 
@@ -89,7 +88,7 @@ def test_few_fields_may_be_selected(selector: str) -> None:
 
 
 def test_of_custom_resources_only_the_name_may_be_selected() -> None:
-    with pytest.raises(ApiError, match="field label not supported: status.phase"):
+    with pytest.raises(ApiError, match=r"field label not supported: status\.phase"):
         field_matcher("status.phase=Running", "pods", custom=True)
 
 

@@ -11,14 +11,14 @@ from urllib.parse import urlsplit
 
 import pytest
 import trustme
-
-from gridloom.base.system import SystemClock
 from tests.fakes.clock import FakeClock
 from tests.fakes.kube_api.faults import Fault
 from tests.fakes.kube_api.resources import crds_of
 from tests.fakes.kube_api.server import ADMIN_TOKEN, KubeApi
 from tests.fakes.kube_api.status import Obj
 from tests.unit.fakes.kube_api.kit import APPLY, JOBS, MAPS, PODS, Http, create, job
+
+from gridloom.base.system import SystemClock
 
 LOST = (RemoteDisconnected, ConnectionError)
 RBAC = "rbac.authorization.k8s.io/v1"

@@ -3,7 +3,6 @@
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-
 from tests.fakes.kube_api.status import ApiError, Obj
 from tests.fakes.kube_api.store import Store
 
@@ -34,14 +33,19 @@ def test_each_kept_version_is_listed_as_it_was(
             store.put(PODS, place, thing(name, size))
             store.put(OTHERS, ("", "other"), thing("other", size))
         seen[store.version] = dict(store.at(PODS, store.version))
-    kept = 0
+    assert store.at(PODS, store.version) == seen[store.version]
     for version, objects in seen.items():
-        try:
+        if is_kept(store, version):
             assert store.at(PODS, version) == objects
-            kept += 1
-        except ApiError as error:
-            assert (error.code, error.reason) == (410, "Expired")
-    assert kept >= 1
+        else:
+            with pytest.raises(ApiError, match="too old resource version") as caught:
+                store.at(PODS, version)
+            assert (caught.value.code, caught.value.reason) == (410, "Expired")
+
+
+def is_kept(store: Store, version: int) -> bool:
+    """Say whether no more changes came after a version than the window holds."""
+    return store.version - version <= store.window
 
 
 @given(moves)

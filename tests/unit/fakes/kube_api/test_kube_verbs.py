@@ -1,7 +1,6 @@
 """Create, get, list, update and patch: what is filled in, what is refused, and how it is said."""
 
 import pytest
-
 from tests.fakes.clock import FakeClock
 from tests.fakes.kube_api.resources import crds_of
 from tests.fakes.kube_api.server import KubeApi
@@ -304,7 +303,7 @@ def test_a_value_of_a_wrong_type_is_a_bad_request(
 @pytest.mark.parametrize(
     ("body", "code", "told"),
     [
-        ({"apiVersion": "v1", **{"kind": "Job"}}, 400, "does not match the expected API version"),
+        ({"apiVersion": "v1", "kind": "Job"}, 400, "does not match the expected API version"),
         ({"kind": "Pod"}, 400, "does not match the expected kind"),
         ({"metadata": {"name": "x", "namespace": "other"}}, 400, "does not match the namespace"),
         ({"metadata": {"name": "x", "resourceVersion": "3"}}, 400, "should not be set"),

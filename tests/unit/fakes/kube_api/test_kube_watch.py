@@ -7,20 +7,26 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-
-from gridloom.base.system import SystemClock
 from tests.fakes.kube_api.faults import Fault
 from tests.fakes.kube_api.reads import WatchSettings
 from tests.fakes.kube_api.server import KubeApi
 from tests.fakes.kube_api.status import Obj
 from tests.unit.fakes.kube_api.kit import MAPS, PODS, Http, create, pod_spec
 
+from gridloom.base.system import SystemClock
+
 WATCH = f"{MAPS}?watch=true"
 
 
 @pytest.fixture
 def api() -> Iterator[KubeApi]:
-    with KubeApi(watching=WatchSettings(bookmark_s=0.1)) as api:
+    with KubeApi(watching=WatchSettings(bookmark_s=0.1, longest_s=0.4)) as api:
+        yield api
+
+
+@pytest.fixture
+def patient() -> Iterator[KubeApi]:
+    with KubeApi() as api:
         yield api
 
 
@@ -65,9 +71,9 @@ def test_a_watch_can_be_resumed_anywhere(api: KubeApi) -> None:
     assert whole == whole[:3] + rest
 
 
-def test_what_happens_while_one_watches_is_seen(api: KubeApi) -> None:
-    lines = Http(api).lines(f"{WATCH}&resourceVersion={put(api, 'a')}&timeoutSeconds=20")
-    timer = threading.Timer(0.2, put, (api, "b"))
+def test_what_happens_while_one_watches_is_seen(patient: KubeApi) -> None:
+    lines = Http(patient).lines(f"{WATCH}&resourceVersion={put(patient, 'a')}&timeoutSeconds=20")
+    timer = threading.Timer(0.2, put, (patient, "b"))
     timer.start()
     assert told([next(lines)]) == [("ADDED", "b")]
     timer.join()
@@ -156,10 +162,13 @@ def test_other_namespaces_are_not_seen(api: KubeApi) -> None:
     assert told(list(Http(api).lines(f"/api/v1/configmaps?{query}"))) == [("ADDED", "m")]
 
 
-def test_a_watch_ends_when_its_time_is_over(api: KubeApi) -> None:
+def test_a_watch_ends_when_its_time_is_over(patient: KubeApi) -> None:
     clock = SystemClock()
     began_s = clock.monotonic_s()
-    assert list(Http(api).lines(f"{WATCH}&resourceVersion={put(api, 'a')}&timeoutSeconds=1")) == []
+    assert (
+        list(Http(patient).lines(f"{WATCH}&resourceVersion={put(patient, 'a')}&timeoutSeconds=1"))
+        == []
+    )
     assert 0.9 < clock.monotonic_s() - began_s < 10
 
 
@@ -184,14 +193,14 @@ def test_a_watch_can_be_cut_off(api: KubeApi, half: bool) -> None:
     assert len(rest) == 2
 
 
-def test_all_connections_can_be_closed(api: KubeApi) -> None:
-    lines = Http(api).lines(f"{WATCH}&timeoutSeconds=30&resourceVersion={put(api, 'a')}")
-    put(api, "b")
+def test_all_connections_can_be_closed(patient: KubeApi) -> None:
+    lines = Http(patient).lines(f"{WATCH}&timeoutSeconds=30&resourceVersion={put(patient, 'a')}")
+    put(patient, "b")
     next(lines)
-    api.disconnect()
+    patient.disconnect()
     with pytest.raises((http.client.IncompleteRead, ConnectionError, StopIteration)):
         next(lines)
-    assert Http(api)("GET", MAPS)[0] == 200
+    assert Http(patient)("GET", MAPS)[0] == 200
 
 
 def test_stopping_the_server_ends_watches() -> None:

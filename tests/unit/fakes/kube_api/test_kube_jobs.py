@@ -1,0 +1,649 @@
+"""The simulated Job controller, scheduler and kubelets together, in time that moves when told."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.fakes.clock import FakeClock
+from tests.fakes.kube_api.cluster import Cluster
+from tests.fakes.kube_api.controllers.job import intervals
+from tests.fakes.kube_api.controllers.kubelet import Play
+from tests.fakes.kube_api.status import Obj
+from tests.unit.fakes.kube_api.kit import create, job, pod_spec
+
+from gridloom.base.system import SystemClock
+
+
+class Bed:
+    """A cluster of two nodes with four GPUs each."""
+
+    def __init__(self, play: Callable[[Obj], Play] | Play = Play()) -> None:  # noqa: B008 - frozen
+        self.clock = FakeClock()
+        plays = play if callable(play) else (lambda _: play)
+        self.cluster = Cluster(clock=self.clock, plays=plays)
+        self.api = self.cluster.api
+        for name in ("n1", "n2"):
+            sizes = {"cpu": "8", "memory": "64Gi", "nvidia.com/gpu": "4"}
+            self.cluster.kubelet.add_node(name, sizes)
+
+    def run(self, body: Obj | None = None) -> None:
+        if body is not None:
+            create(self.api, "jobs", body)
+        self.cluster.loops.settle()
+
+    def after(self, seconds: float) -> None:
+        self.clock.advance(seconds)
+        self.cluster.loops.settle()
+
+    def status(self, name: str = "j") -> Obj:
+        got = self.api.do("get", "batch/v1", "jobs", namespace="default", name=name)
+        found: Obj = got["status"]
+        return found
+
+    def true(self, name: str = "j") -> dict[str, str]:
+        """Return the conditions that hold, with their reasons."""
+        found = self.status(name).get("conditions", [])
+        return {one["type"]: one["reason"] for one in found if one["status"] == "True"}
+
+    def pods(self) -> list[Obj]:
+        found: list[Obj] = self.api.do("list", "v1", "pods")["items"]
+        return found
+
+    def phases(self) -> list[str]:
+        return [one["status"]["phase"] for one in self.pods()]
+
+    def patch(self, body: Obj, name: str = "j") -> None:
+        self.api.do("patch", "batch/v1", "jobs", namespace="default", name=name, body=body)
+        self.cluster.loops.settle()
+
+
+def exits(*codes: int, after_s: float = 5.0) -> Callable[[Obj], Play]:
+    """Return plays by completion index."""
+
+    def play(pod: Obj) -> Play:
+        index = int(pod["metadata"]["labels"].get("batch.kubernetes.io/job-completion-index", 0))
+        return Play(exit_code=codes[index], run_s=after_s)
+
+    return play
+
+
+def test_an_indexed_job_makes_a_pod_an_index() -> None:
+    bed = Bed()
+    bed.run(job("j", 3, gpus=1))
+    pods = bed.pods()
+    assert [one["spec"]["hostname"] for one in pods] == ["j-0", "j-1", "j-2"]
+    for index, pod in enumerate(pods):
+        meta = pod["metadata"]
+        assert meta["name"].startswith(f"j-{index}-")
+        assert meta["labels"]["batch.kubernetes.io/job-completion-index"] == str(index)
+        assert meta["annotations"]["batch.kubernetes.io/job-completion-index"] == str(index)
+        assert meta["ownerReferences"][0]["controller"] is True
+        assert meta["finalizers"] == ["batch.kubernetes.io/job-tracking"]
+        assert "JOB_COMPLETION_INDEX" in [
+            one["name"] for one in pod["spec"]["containers"][0]["env"]
+        ]
+    status = bed.status()
+    assert (status["active"], status["ready"], status["terminating"]) == (3, 3, 0)
+    assert "failed" not in status  # what is zero is left out
+    assert "succeeded" not in status
+
+
+def test_a_job_whose_pods_succeed_is_complete() -> None:
+    bed = Bed(exits(0, 0))
+    bed.run(job("j"))
+    bed.after(6)
+    status = bed.status()
+    assert bed.true() == {
+        "SuccessCriteriaMet": "CompletionsReached",
+        "Complete": "CompletionsReached",
+    }
+    assert (status["succeeded"], status["completedIndexes"]) == (2, "0,1")
+    assert status["completionTime"]
+    assert "active" not in status
+    assert all(
+        "finalizers" not in one["metadata"] or not one["metadata"]["finalizers"]
+        for one in bed.pods()
+    )
+
+
+def test_one_failure_ends_a_job_without_retries_and_stops_the_others() -> None:
+    bed = Bed(
+        lambda pod: (
+            Play(exit_code=3, run_s=5) if pod["spec"]["hostname"] == "j-0" else Play(term_s=7)
+        )
+    )
+    bed.run(job("j"))
+    bed.after(6)
+    assert bed.true() == {"FailureTarget": "BackoffLimitExceeded"}  # a pod is still leaving
+    assert bed.status()["terminating"] == 1
+    bed.after(8)
+    assert bed.true() == {"FailureTarget": "BackoffLimitExceeded", "Failed": "BackoffLimitExceeded"}
+    assert bed.status()["failed"] == 2
+
+
+def test_a_failed_pod_is_replaced_while_retries_are_left() -> None:
+    plays = iter([Play(exit_code=1, run_s=1), Play(exit_code=1, run_s=1), Play(run_s=1)])
+    bed = Bed(lambda _: next(plays))
+    bed.run(job("j", 1, backoffLimit=2))
+    for _ in range(3):
+        bed.after(2)
+    assert bed.true()["Complete"]
+    assert (bed.status()["failed"], bed.status()["succeeded"]) == (2, 1)
+
+
+@pytest.mark.parametrize(
+    ("code", "reason", "failed"),
+    [(42, "PodFailurePolicy", 1), (7, "BackoffLimitExceeded", 1)],
+)
+def test_a_failure_policy_decides_by_exit_code(code: int, reason: str, failed: int) -> None:
+    policy = {"rules": [{"action": "FailJob", "onExitCodes": {"operator": "In", "values": [42]}}]}
+    bed = Bed(exits(code))
+    bed.run(job("j", 1, podFailurePolicy=policy))
+    bed.after(6)
+    assert bed.true()["Failed"] == reason
+    assert bed.status()["failed"] == failed
+    if code == 42:
+        told = next(one["message"] for one in bed.status()["conditions"] if one["type"] == "Failed")
+        assert "Container main for pod default/j-0-" in told
+        assert "failed with exit code 42 matching FailJob rule at index 0" in told
+
+
+def test_an_ignored_failure_does_not_count() -> None:
+    policy = {"rules": [{"action": "Ignore", "onPodConditions": [{"type": "DisruptionTarget"}]}]}
+    plays = iter([Play(fault="Evicted", run_s=1), Play(run_s=1)])
+    bed = Bed(lambda _: next(plays))
+    bed.run(job("j", 1, podFailurePolicy=policy))
+    bed.after(2)
+    pod = next(one for one in bed.pods() if one["status"]["phase"] == "Failed")
+    assert pod["status"]["reason"] == "Evicted"
+    bed.after(2)
+    assert bed.true()["Complete"]
+    assert "failed" not in bed.status()
+
+
+def test_a_failure_policy_can_name_a_condition() -> None:
+    policy = {"rules": [{"action": "FailJob", "onPodConditions": [{"type": "DisruptionTarget"}]}]}
+    bed = Bed(Play(fault="Evicted", run_s=1, message="The node was low on resource: memory."))
+    bed.run(job("j", 1, backoffLimit=5, podFailurePolicy=policy))
+    bed.after(2)
+    assert bed.true()["Failed"] == "PodFailurePolicy"
+
+
+def test_out_of_memory() -> None:
+    bed = Bed(Play(fault="OOMKilled", run_s=1))
+    bed.run(job("j", 1))
+    bed.after(2)
+    state = bed.pods()[0]["status"]["containerStatuses"][0]["state"]["terminated"]
+    assert (state["exitCode"], state["reason"]) == (137, "OOMKilled")
+
+
+def test_a_suspended_job_has_no_pods_until_it_is_resumed() -> None:
+    bed = Bed()
+    bed.run(job("j", suspend=True))
+    assert (bed.pods(), bed.true()) == ([], {"Suspended": "JobSuspended"})
+    assert "startTime" not in bed.status()
+    bed.after(100)
+    bed.patch({"spec": {"suspend": False}})
+    assert bed.phases() == ["Running", "Running"]
+    assert bed.true() == {}
+    assert bed.status()["startTime"] == "1970-01-12T13:48:20Z"
+
+
+def test_suspending_stops_pods_and_counts_no_failure() -> None:
+    bed = Bed()
+    bed.run(job("j"))
+    bed.patch({"spec": {"suspend": True}})
+    assert (bed.pods(), bed.true()) == ([], {"Suspended": "JobSuspended"})
+    assert "failed" not in bed.status()
+    assert "active" not in bed.status()
+    bed.patch({"spec": {"suspend": False}})
+    assert bed.phases() == ["Running", "Running"]
+
+
+def test_a_deadline_ends_a_job() -> None:
+    bed = Bed()
+    bed.run(job("j", activeDeadlineSeconds=60))
+    bed.after(59)
+    assert bed.true() == {}
+    bed.after(2)
+    assert bed.true()["Failed"] == "DeadlineExceeded"
+    assert bed.pods() == []
+
+
+def test_a_job_without_indexes() -> None:
+    bed = Bed(Play(run_s=5))
+    bed.run(job("j", 3, completionMode="NonIndexed", parallelism=2, backoffLimit=6))
+    assert len(bed.pods()) == 2
+    bed.after(6)
+    assert len(bed.pods()) == 3
+    bed.after(6)
+    assert (bed.status()["succeeded"], bed.true()["Complete"]) == (3, "CompletionsReached")
+
+
+def test_a_job_whose_first_success_is_enough() -> None:
+    bed = Bed(Play(run_s=5))
+    body = job("j", 2, completionMode="NonIndexed")
+    del body["spec"]["completions"]
+    bed.run(body)
+    bed.after(6)
+    assert (len(bed.pods()), bed.true()["Complete"]) == (2, "CompletionsReached")
+
+
+def test_a_deleted_jobs_pods_go_with_grace() -> None:
+    bed = Bed(Play(term_s=5))
+    bed.run(job("j"))
+    bed.api.do(
+        "delete",
+        "batch/v1",
+        "jobs",
+        namespace="default",
+        name="j",
+        body={"propagationPolicy": "Foreground"},
+    )
+    bed.cluster.loops.settle()
+    assert len(bed.pods()) == 2
+    assert bed.api.do("list", "batch/v1", "jobs")["items"]
+    bed.after(6)
+    assert bed.pods() == []
+    assert bed.api.do("list", "batch/v1", "jobs")["items"] == []
+
+
+@pytest.mark.parametrize(
+    ("play", "waited_s", "code"),
+    [
+        (Play(on_term=0, term_s=2), 3, 0),
+        (Play(on_term=None), 31, 137),
+        (Play(on_term=0, term_s=60), 31, 137),
+    ],
+)
+def test_a_pod_ends_by_its_own_or_is_killed_when_its_grace_is_over(
+    play: Play, waited_s: float, code: int
+) -> None:
+    bed = Bed(play)
+    meta = {"name": "p", "finalizers": ["a/b"]}
+    create(bed.api, "pods", {"metadata": meta, "spec": pod_spec()})
+    bed.cluster.loops.settle()
+    bed.api.do("delete", "v1", "pods", namespace="default", name="p")
+    bed.cluster.loops.settle()
+    bed.after(waited_s - 2)
+    assert bed.phases() == ["Running"]
+    bed.after(2)
+    state = bed.pods()[0]["status"]["containerStatuses"][0]["state"]["terminated"]
+    assert state["exitCode"] == code
+
+
+@pytest.mark.parametrize(
+    "fault", ["ImagePullBackOff", "ErrImagePull", "CreateContainerConfigError"]
+)
+def test_a_pod_that_cannot_start_waits_with_a_reason(fault: str) -> None:
+    bed = Bed(Play(fault=fault, message="why"))
+    bed.run(job("j", 1))
+    waiting = bed.pods()[0]["status"]["containerStatuses"][0]["state"]["waiting"]
+    assert waiting == {"reason": fault, "message": "why"}
+    assert bed.phases() == ["Pending"]
+    bed.patch({"spec": {"suspend": True}})
+    assert bed.pods() == []
+
+
+def test_an_image_takes_its_time() -> None:
+    bed = Bed(Play(start_s=10, lines=("hello",)))
+    bed.run(job("j", 1))
+    pod = bed.pods()[0]
+    assert (
+        pod["status"]["containerStatuses"][0]["state"]["waiting"]["reason"] == "ContainerCreating"
+    )
+    bed.after(11)
+    assert bed.phases() == ["Running"]
+    assert bed.api.logs["default", pod["metadata"]["name"], "main"] == ["hello"]
+
+
+def unplaced(bed: Bed) -> str:
+    for pod in bed.pods():
+        for one in pod["status"].get("conditions", []):
+            if one["type"] == "PodScheduled" and one["status"] == "False":
+                assert one["reason"] in ("Unschedulable", "SchedulingGated")
+                return str(one["message"])
+    return ""
+
+
+def test_pods_wait_for_room_and_get_it() -> None:
+    bed = Bed(exits(0, 0, 0))
+    bed.run(job("j", 3, gpus=4))
+    assert unplaced(bed) == "0/2 nodes are available: 2 Insufficient nvidia.com/gpu."
+    events = bed.api.do("list", "v1", "events")["items"]
+    assert "FailedScheduling" in {one["reason"] for one in events}
+    bed.after(6)
+    assert unplaced(bed) == ""
+    bed.after(6)
+    assert bed.true()["Complete"]
+
+
+@pytest.mark.parametrize(
+    ("node", "spec", "why"),
+    [
+        ({"spec": {"unschedulable": True}}, {}, "node(s) were unschedulable"),
+        (
+            {"spec": {"taints": [{"key": "k", "value": "v", "effect": "NoSchedule"}]}},
+            {},
+            "node(s) had untolerated taint {k: v}",
+        ),
+        (
+            {"spec": {"taints": [{"key": "k", "value": "v", "effect": "NoSchedule"}]}},
+            {"tolerations": [{"key": "k", "operator": "Equal", "value": "v"}]},
+            "",
+        ),
+        (
+            {"spec": {"taints": [{"key": "k", "value": "v", "effect": "NoSchedule"}]}},
+            {"tolerations": [{"key": "k", "value": "w"}]},
+            "node(s) had untolerated taint {k: v}",
+        ),
+        ({"spec": {"taints": [{"key": "k", "effect": "PreferNoSchedule"}]}}, {}, ""),
+        ({}, {"nodeSelector": {"pool": "a"}}, "node(s) didn't match Pod's node affinity/selector"),
+        ({"metadata": {"labels": {"pool": "a"}}}, {"nodeSelector": {"pool": "a"}}, ""),
+        ({}, {"schedulingGates": [{"name": "g"}]}, "Scheduling is blocked"),
+    ],
+)
+def test_what_keeps_pods_from_nodes(node: Obj, spec: Obj, why: str) -> None:
+    bed = Bed()
+    for name in ("n1", "n2"):
+        bed.api.do("patch", "v1", "nodes", name=name, body=node)
+    create(bed.api, "pods", {"metadata": {"name": "p"}, "spec": pod_spec(**spec)})
+    bed.cluster.loops.settle()
+    assert (why in unplaced(bed)) if why else (bed.phases() == ["Running"])
+
+
+@pytest.mark.parametrize(
+    ("operator", "values", "fits"),
+    [
+        ("In", ["8"], True),
+        ("NotIn", ["8"], False),
+        ("Exists", [], True),
+        ("DoesNotExist", [], False),
+        ("Gt", ["7"], True),
+        ("Lt", ["7"], False),
+    ],
+)
+def test_node_affinity(operator: str, values: list[str], fits: bool) -> None:
+    bed = Bed()
+    for name in ("n1", "n2"):
+        bed.api.do("patch", "v1", "nodes", name=name, body={"metadata": {"labels": {"size": "8"}}})
+    term = {"matchExpressions": [{"key": "size", "operator": operator, "values": values}]}
+    needed = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [term]}}
+    create(
+        bed.api,
+        "pods",
+        {"metadata": {"name": "p"}, "spec": pod_spec(affinity={"nodeAffinity": needed})},
+    )
+    bed.cluster.loops.settle()
+    assert (bed.phases() == ["Running"]) is fits
+
+
+def test_without_nodes_nothing_can_be_placed() -> None:
+    cluster = Cluster(clock=FakeClock())
+    create(cluster.api, "pods", {"metadata": {"name": "p"}, "spec": pod_spec()})
+    cluster.loops.settle()
+    pod = cluster.api.do("get", "v1", "pods", namespace="default", name="p")
+    assert pod["status"]["conditions"][0]["message"] == "no nodes available to schedule pods"
+
+
+def test_a_new_node_is_not_ready_until_its_kubelet_says_so() -> None:
+    bed = Bed()
+    node = bed.api.do("create", "v1", "nodes", body={"metadata": {"name": "n3"}})
+    assert node["spec"]["taints"] == [
+        {"key": "node.kubernetes.io/not-ready", "effect": "NoSchedule"}
+    ]
+
+
+def test_a_lost_nodes_pods_are_marked_and_deleted_when_patience_is_over() -> None:
+    bed = Bed()
+    bed.run(job("j", 1, backoffLimit=3))
+    lost = bed.pods()[0]["spec"]["nodeName"]
+    bed.cluster.kubelet.lose_node(lost)
+    bed.after(1)
+    assert "deletionTimestamp" not in bed.pods()[0]["metadata"]
+    bed.after(301)
+    gone = next(one for one in bed.pods() if one["spec"].get("nodeName") == lost)
+    assert "deletionTimestamp" in gone["metadata"]
+    marks = {one["type"]: one.get("reason") for one in gone["status"]["conditions"]}
+    assert marks["DisruptionTarget"] == "DeletionByTaintManager"
+    assert gone["status"]["phase"] == "Running"  # nobody is there to end it
+    others = [one for one in bed.pods() if one["spec"].get("nodeName") not in (lost, None)]
+    assert [one["status"]["phase"] for one in others] == ["Running"]  # its replacement
+
+
+def test_a_pod_that_does_not_bear_a_taint_goes_at_once() -> None:
+    bed = Bed()
+    bed.run(job("j", 1, backoffLimit=3))
+    node = bed.pods()[0]["spec"]["nodeName"]
+    taints = [{"key": "sick", "effect": "NoExecute"}]
+    bed.api.do("patch", "v1", "nodes", name=node, body={"spec": {"taints": taints}})
+    bed.cluster.loops.settle()
+    assert [one["spec"]["nodeName"] != node for one in bed.pods()] == [True]
+
+
+def test_a_controller_can_be_switched_off() -> None:
+    bed = Bed()
+    bed.cluster.loops.switch("scheduler", on=False)
+    bed.run(job("j", 1))
+    assert "nodeName" not in bed.pods()[0]["spec"]
+    bed.cluster.loops.switch("scheduler", on=True)
+    bed.run()
+    assert bed.phases() == ["Running"]
+    with pytest.raises(LookupError, match="no controller"):
+        bed.cluster.loops.switch("other", on=True)
+
+
+def test_a_controller_that_never_rests_is_found() -> None:
+    bed = Bed()
+
+    class Restless:
+        name = "restless"
+
+        def __init__(self) -> None:
+            self.count = 0
+
+        def due_s(self) -> None:
+            return None
+
+        def step(self) -> None:
+            self.count += 1
+            bed.api.do(
+                "patch",
+                "v1",
+                "nodes",
+                name="n1",
+                body={"metadata": {"labels": {"count": str(self.count)}}},
+            )
+
+    loops = type(bed.cluster.loops)(bed.api, [Restless()])
+    with pytest.raises(RuntimeError, match="still change things"):
+        loops.settle(5)
+
+
+def test_the_controllers_run_in_a_thread() -> None:
+    with Cluster(plays=lambda _: Play(run_s=0.1)) as cluster:
+        cluster.kubelet.add_node("n1", {"cpu": "8"})
+        create(cluster.api, "jobs", job("j"))
+
+        def is_complete() -> bool:
+            got = cluster.api.do("get", "batch/v1", "jobs", namespace="default", name="j")
+            return "Complete" in [o["type"] for o in got.get("status", {}).get("conditions", [])]
+
+        assert cluster.api.kernel.store.wait_until(is_complete, 20)
+
+
+def test_what_breaks_in_a_controller_is_not_swallowed() -> None:
+    def plays(pod: Obj) -> Play:
+        raise ZeroDivisionError(pod["metadata"]["name"])
+
+    cluster = Cluster(plays=plays)
+    cluster.kubelet.add_node("n1", {"cpu": "8"})
+    create(cluster.api, "pods", {"metadata": {"name": "p"}, "spec": pod_spec()})
+    cluster.loops.start()
+    assert cluster.api.kernel.store.wait_until(lambda: bool(cluster.loops.broken), 10)
+    with pytest.raises(ZeroDivisionError, match="p"):
+        cluster.loops.stop()
+
+
+def read(text: str) -> set[int]:
+    found: set[int] = set()
+    for part in filter(None, text.split(",")):
+        first, _, last = part.partition("-")
+        found |= set(range(int(first), int(last or first) + 1))
+    return found
+
+
+@given(st.sets(st.integers(0, 30)))
+def test_completed_indexes_say_which(indexes: set[int]) -> None:
+    assert read(intervals(indexes)) == indexes
+
+
+def test_completed_indexes_are_written_as_kubernetes_does() -> None:
+    assert intervals({1, 3, 4, 5, 7, 8}) == "1,3-5,7,8"
+
+
+SCRIPT = """
+trap 'echo stopping; exit 7' TERM
+echo "rank $JOB_COMPLETION_INDEX of $SIZE as $NAME with $SECRET in $WHERE at $HERE"
+echo ready > started
+while true; do sleep 0.05; done
+"""
+
+
+def real_pod(command: list[str], **more: object) -> Obj:
+    return pod_spec(containers=[{"name": "main", "image": "x:1", "command": command, **more}])
+
+
+def real(tmp_path: Path) -> Cluster:
+    return Cluster(plays=lambda _: Play(real=True), folder=tmp_path)
+
+
+def wait_for(cluster: Cluster, phase: str) -> Obj:
+    found: list[Obj] = []
+
+    def is_there() -> bool:
+        found[:] = [
+            one
+            for one in cluster.api.do("list", "v1", "pods")["items"]
+            if one["status"]["phase"] == phase
+        ]
+        return bool(found)
+
+    assert cluster.api.kernel.store.wait_until(is_there, 20), cluster.api.logs
+    return found[0]
+
+
+def test_a_container_runs_as_a_real_process(tmp_path: Path) -> None:
+    with real(tmp_path) as cluster:
+        cluster.kubelet.add_node("n1", {"cpu": "8"})
+        create(cluster.api, "secrets", {"metadata": {"name": "s"}, "data": {"key": "cGFzcw=="}})
+        create(cluster.api, "configmaps", {"metadata": {"name": "c"}, "data": {"WHERE": "here"}})
+        body = job("j", 1)
+        secret = {"secretKeyRef": {"name": "s", "key": "key"}}
+        name = {"fieldRef": {"fieldPath": "metadata.namespace"}}
+        body["spec"]["template"]["spec"] = real_pod(
+            ["sh", "-c"],
+            args=[SCRIPT],
+            envFrom=[{"configMapRef": {"name": "c"}}],
+            env=[
+                {"name": "SIZE", "value": "1"},
+                {"name": "HERE", "value": "$(WHERE)-$$(X)"},
+                {"name": "NAME", "valueFrom": name},
+                {"name": "SECRET", "valueFrom": secret},
+            ],
+        )
+        create(cluster.api, "jobs", body)
+        pod = wait_for(cluster, "Running")
+        lines = cluster.api.logs["default", pod["metadata"]["name"], "main"]
+        assert cluster.api.kernel.store.wait_until(lambda: bool(lines), 10)
+        assert lines == ["rank 0 of 1 as default with pass in here at here-$(X)"]
+        cluster.loops.switch("garbage", on=False)
+        cluster.api.do(
+            "patch",
+            "v1",
+            "pods",
+            namespace="default",
+            name=pod["metadata"]["name"],
+            body={"metadata": {"finalizers": ["a/b"]}},
+        )
+        cluster.api.do("delete", "v1", "pods", namespace="default", name=pod["metadata"]["name"])
+        ended = wait_for(cluster, "Failed")
+        assert ended["status"]["containerStatuses"][0]["state"]["terminated"]["exitCode"] == 7
+        assert lines[-1] == "stopping"
+
+
+def test_pre_stop_runs_before_the_signal_and_the_deaf_are_killed(tmp_path: Path) -> None:
+    deaf = "trap 'echo heard' TERM; echo up; while true; do sleep 0.05; done"
+    hook = {"preStop": {"exec": {"command": ["sh", "-c", "echo said > hook"]}}}
+    with real(tmp_path) as cluster:
+        cluster.kubelet.add_node("n1", {"cpu": "8"})
+        spec = real_pod(["sh", "-c", deaf], lifecycle=hook) | {"terminationGracePeriodSeconds": 1}
+        create(
+            cluster.api, "pods", {"metadata": {"name": "p", "finalizers": ["a/b"]}, "spec": spec}
+        )
+        pod = wait_for(cluster, "Running")
+        lines = cluster.api.logs["default", "p", "main"]
+        assert cluster.api.kernel.store.wait_until(lambda: "up" in lines, 10)
+        cluster.api.do("delete", "v1", "pods", namespace="default", name="p")
+        ended = wait_for(cluster, "Failed")
+        assert ended["status"]["containerStatuses"][0]["state"]["terminated"]["exitCode"] == 137
+        assert "heard" in lines
+        assert (tmp_path / pod["metadata"]["uid"] / "hook").read_text() == "said\n"
+
+
+def test_a_process_that_ends_by_itself_and_one_killed_with_its_pod(tmp_path: Path) -> None:
+    with real(tmp_path) as cluster:
+        cluster.kubelet.add_node("n1", {"cpu": "8"})
+        for name, text in (("a", "exit 3"), ("b", "echo $$; exec sleep 600")):
+            spec = real_pod(["sh", "-c", text.replace("$$", "$$$$")])
+            create(cluster.api, "pods", {"metadata": {"name": name}, "spec": spec})
+        failed = wait_for(cluster, "Failed")
+        assert failed["status"]["containerStatuses"][0]["state"]["terminated"]["exitCode"] == 3
+        wait_for(cluster, "Running")
+        lines = cluster.api.logs["default", "b", "main"]
+        assert cluster.api.kernel.store.wait_until(lambda: bool(lines), 10)
+        cluster.api.do(
+            "delete", "v1", "pods", namespace="default", name="b", body={"gracePeriodSeconds": 0}
+        )
+        clock, until_s = SystemClock(), SystemClock().monotonic_s() + 10
+        while Path(f"/proc/{lines[0]}").exists() and clock.monotonic_s() < until_s:
+            clock.sleep(0.02)
+        assert not Path(f"/proc/{lines[0]}").exists()
+
+
+@pytest.mark.parametrize(
+    ("more", "reason", "told"),
+    [
+        (
+            {"env": [{"name": "A", "valueFrom": {"secretKeyRef": {"name": "s", "key": "k"}}}]},
+            "CreateContainerConfigError",
+            'secret "s" not found',
+        ),
+        (
+            {"env": [{"name": "A", "valueFrom": {"configMapKeyRef": {"name": "c", "key": "k"}}}]},
+            "CreateContainerConfigError",
+            "couldn't find key k",
+        ),
+        (
+            {"env": [{"name": "A", "valueFrom": {"resourceFieldRef": {"resource": "limits.cpu"}}}]},
+            "CreateContainerConfigError",
+            "is not played here",
+        ),
+        ({"command": ["/no/such/program"]}, "RunContainerError", "No such file"),
+        ({"command": []}, "CreateContainerConfigError", "no command specified"),
+    ],
+)
+def test_a_container_that_cannot_be_made(tmp_path: Path, more: Obj, reason: str, told: str) -> None:
+    cluster = real(tmp_path)
+    cluster.kubelet.add_node("n1", {"cpu": "8"})
+    create(cluster.api, "configmaps", {"metadata": {"name": "c"}, "data": {}})
+    spec = real_pod(["true"])
+    spec["containers"][0] |= more
+    create(cluster.api, "pods", {"metadata": {"name": "p"}, "spec": spec})
+    cluster.loops.settle()
+    pod = cluster.api.do("get", "v1", "pods", namespace="default", name="p")
+    waiting = pod["status"]["containerStatuses"][0]["state"]["waiting"]
+    assert waiting["reason"] == reason
+    assert told in waiting["message"]

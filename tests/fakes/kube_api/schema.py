@@ -32,9 +32,17 @@ class Schema:
     node: Obj
     defs: Mapping[str, Obj]
     custom: bool = False
+    _children: dict[int, "Schema"] = field(default_factory=dict, compare=False, repr=False)
+    # By the ids of nodes below `node`, which keeps them alive
 
     def child(self, node: Obj) -> "Schema":
         """Return the schema of a node below, its reference followed."""
+        known = self._children.get(id(node))
+        if known is None:
+            known = self._children[id(node)] = self._child(node)
+        return known
+
+    def _child(self, node: Obj) -> "Schema":
         extra = {key: value for key, value in node.items() if key not in ("$ref", "allOf")}
         custom = self.custom
         while "$ref" in node or ("allOf" in node and "$ref" in node["allOf"][0]):

@@ -1,5 +1,6 @@
 """Errors of the Kubernetes API: an HTTP code, a machine-readable reason, and a Status object."""
 
+import marshal
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -9,11 +10,7 @@ Obj = dict[str, Any]
 
 def copied(value: Any) -> Any:
     """Return a copy of a JSON value that shares nothing with it."""
-    if isinstance(value, dict):
-        return {name: copied(one) for name, one in value.items()}
-    if isinstance(value, list):
-        return [copied(one) for one in value]
-    return value
+    return marshal.loads(marshal.dumps(value))  # several times faster than copy.deepcopy
 
 
 class ApiError(Exception):

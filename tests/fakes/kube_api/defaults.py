@@ -1,5 +1,6 @@
 """What a real server fills in when Kubernetes' own kinds are written."""
 
+import base64
 import hashlib
 from collections.abc import Callable, Mapping
 
@@ -152,6 +153,10 @@ def _node(obj: Obj, is_new: bool) -> None:
 
 def _secret(obj: Obj, is_new: bool) -> None:
     _put(obj, type="Opaque")
+    plain = obj.pop("stringData", None) or {}
+    if plain:
+        told = {name: base64.b64encode(one.encode()).decode() for name, one in plain.items()}
+        obj["data"] = {**(obj.get("data") or {}), **told}
 
 
 def _binding(obj: Obj, is_new: bool) -> None:

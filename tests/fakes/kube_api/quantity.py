@@ -21,7 +21,7 @@ def quantity(text: str | float) -> Fraction:
     text = str(text)
     for suffix, factor in {**_BINARY, **_DECIMAL}.items():
         if text.endswith(suffix):
-            return Fraction(text[: -len(suffix)]) * factor
+            return Fraction(text[: -len(suffix)]) * Fraction(factor)
     return Fraction(text)
 
 

@@ -94,6 +94,11 @@ class Schema:
         return self.node.get("x-kubernetes-map-type") == "atomic"
 
     @property
+    def is_quantity(self) -> bool:
+        """Whether it is one of Kubernetes' own quantities, as ``500m``."""
+        return self.types == ("string", "number")
+
+    @property
     def merge_key(self) -> str | None:
         """The key by which a strategic merge patch merges this list; None where it replaces."""
         if "merge" not in self.node.get("x-kubernetes-patch-strategy", ""):
@@ -142,6 +147,8 @@ def shape(value: Any, schema: Schema, path: str, found: Findings, *, fill: bool 
             f"{path or 'object'}: expected {' or '.join(schema.types)}, got {_name_of(value)}"
         )
         return value
+    if schema.is_quantity and not isinstance(value, str) and value is not None:
+        return str(value)  # Kubernetes' own quantities are kept as texts
     if isinstance(value, dict):
         return _shape_object(value, schema, path, found, fill=fill)
     items = schema.items()
@@ -243,8 +250,7 @@ def _check_string(value: str, schema: Schema, path: str, found: Findings) -> Non
         found.causes.append(cause(path, f"Too long: may not be more than {node['maxLength']}"))
     if len(value) < node.get("minLength", 0):
         found.causes.append(cause(path, f"Invalid value: at least {node['minLength']} chars long"))
-    is_quantity = set(schema.types) == {"string", "number"}
-    pattern = _QUANTITY if is_quantity else re.compile(node.get("pattern", ""))
+    pattern = _QUANTITY if schema.is_quantity else re.compile(node.get("pattern", ""))
     if not pattern.search(value):
         told = f"Invalid value: \"{value}\": should match '{pattern.pattern}'"
         found.causes.append(cause(path, told))

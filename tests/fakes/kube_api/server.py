@@ -13,6 +13,7 @@ from typing import Any, cast
 from urllib.parse import parse_qsl, urlsplit
 
 from tests.fakes.kube_api import deletes, rbac, reads, routes, special, writes
+from tests.fakes.kube_api.admission import PodAdmission
 from tests.fakes.kube_api.faults import Fault, Faults
 from tests.fakes.kube_api.kernel import ADMIN, Call, Kernel, User
 from tests.fakes.kube_api.reads import WatchSettings
@@ -78,8 +79,11 @@ class KubeApi:
         self._cut = 0
         self._tls = tls
         self._server: _Server | None = None
+        self.kernel.webhooks.append(PodAdmission(self.kernel))
         for name in ("default", "kube-system"):
             self.do("create", "v1", "namespaces", body={"metadata": {"name": name}})
+            account = {"metadata": {"name": "default"}}
+            self.do("create", "v1", "serviceaccounts", namespace=name, body=account)
 
     @property
     def url(self) -> str:

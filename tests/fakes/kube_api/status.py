@@ -2,15 +2,17 @@
 
 import marshal
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, TypeVar, cast
 
 Obj = dict[str, Any]
 """A JSON object as it travels."""
+_Json = TypeVar("_Json")
 
 
-def copied(value: Any) -> Any:
+def copied(value: _Json) -> _Json:
     """Return a copy of a JSON value that shares nothing with it."""
-    return marshal.loads(marshal.dumps(value))  # several times faster than copy.deepcopy
+    copy: _Json = marshal.loads(marshal.dumps(cast(Any, value)))  # much faster than copy.deepcopy
+    return copy
 
 
 class ApiError(Exception):

@@ -7,7 +7,7 @@ from typing import Any
 from tests.fakes.kube_api.controllers.loop import Hands, is_true, owned_by, owner_of, set_condition
 from tests.fakes.kube_api.defaults import TRACKING
 from tests.fakes.kube_api.server import KubeApi
-from tests.fakes.kube_api.status import Obj
+from tests.fakes.kube_api.status import ApiError, Obj
 
 INDEX = "batch.kubernetes.io/job-completion-index"
 _REACHED = ("CompletionsReached", "Reached expected number of succeeded pods")
@@ -33,6 +33,7 @@ class JobController:
     def __init__(self, api: KubeApi) -> None:
         self._api, self._hands = api, Hands(api, "kube-controller-manager")
         self._due_s: float | None = None
+        self._refusals: dict[str, str] = {}
 
     def due_s(self) -> float | None:
         """Return when the next deadline passes."""
@@ -46,6 +47,26 @@ class JobController:
         for job in jobs:
             if not is_true(job, "Complete") and not is_true(job, "Failed"):
                 self._sync(job)
+            elif "ttlSecondsAfterFinished" in job["spec"]:
+                self._expire(job)
+
+    def _expire(self, job: Obj) -> None:
+        """Delete a Job that ended long enough ago."""
+        ended = next(
+            one["lastTransitionTime"]
+            for one in job["status"]["conditions"]
+            if one["type"] in ("Complete", "Failed") and one["status"] == "True"
+        )
+        if self._left_s(ended, job["spec"]["ttlSecondsAfterFinished"]) <= 0:
+            self._hands.delete("jobs", job, propagationPolicy="Foreground")
+
+    def _left_s(self, since: str, limit_s: float) -> float:
+        """Return how long is left of a limit, and remember when it is over."""
+        left_s = seconds(since) + limit_s - self._api.kernel.clock.now_s()
+        if left_s > 0:
+            due_s = self._api.kernel.clock.monotonic_s() + left_s
+            self._due_s = due_s if self._due_s is None else min(self._due_s, due_s)
+        return left_s
 
     def _release_orphans(self, uids: set[str]) -> None:
         """Drop the finalizer of pods whose Job is gone: nobody will count them."""
@@ -124,11 +145,7 @@ class JobController:
         limit_s, started = job["spec"].get("activeDeadlineSeconds"), job["status"].get("startTime")
         if limit_s is None or started is None or job["spec"]["suspend"]:
             return False
-        left_s = seconds(started) + limit_s - self._api.kernel.clock.now_s()
-        if left_s > 0:
-            due_s = self._api.kernel.clock.monotonic_s() + left_s
-            self._due_s = due_s if self._due_s is None else min(self._due_s, due_s)
-        return left_s <= 0
+        return self._left_s(started, limit_s) <= 0
 
     def _count(self, job: Obj, pods: list[Obj], *, over: bool) -> None:
         """Count pods that ended, once each: then their finalizer goes."""
@@ -166,12 +183,13 @@ class JobController:
                 wanted = min(spec["parallelism"], left) - len(busy)
             elif job["status"].get("succeeded", 0):
                 wanted = 0
-            return [self._create(job, None) for _ in range(max(wanted, 0))]
+            return [pod for _ in range(max(wanted, 0)) for pod in self._create(job, None)]
         taken = {index_of(one) for one in busy} | _done(job, pods)
         missing = [one for one in range(spec["completions"]) if one not in taken]
-        return [self._create(job, one) for one in missing[: max(wanted, 0)]]
+        chosen = missing[: max(wanted, 0)]
+        return [pod for one in chosen for pod in self._create(job, one)]
 
-    def _create(self, job: Obj, index: int | None) -> Obj:
+    def _create(self, job: Obj, index: int | None) -> list[Obj]:
         meta, template = job["metadata"], job["spec"]["template"]
         labels = dict((template.get("metadata") or {}).get("labels") or {})
         notes = dict((template.get("metadata") or {}).get("annotations") or {})
@@ -199,10 +217,25 @@ class JobController:
             },
             "spec": spec,
         }
-        made = self._hands.create("pods", pod)
-        told = f"Created pod: {made['metadata']['name']}"
-        self._hands.event(job, "Normal", "SuccessfulCreate", told)
-        return made
+        return self._try(job, pod)
+
+    def _try(self, job: Obj, pod: Obj) -> list[Obj]:
+        """Create a pod; where admission refuses it, say so once and try again later."""
+        try:
+            made = self._hands.create("pods", pod)
+        except ApiError as error:
+            told = f"Error creating: {error.message}"
+            uid = job["metadata"]["uid"]
+            if error.code != 403:
+                raise
+            if self._refusals.get(uid) != told:
+                self._refusals[uid] = told
+                self._hands.event(job, "Warning", "FailedCreate", told)
+            return []
+        self._hands.event(
+            job, "Normal", "SuccessfulCreate", f"Created pod: {made['metadata']['name']}"
+        )
+        return [made]
 
     def _conditions(self, job: Obj, end: _End | None, pods: list[Obj], active: list[Obj]) -> None:
         before = self._hands.get("jobs", job["metadata"]["namespace"], job["metadata"]["name"])

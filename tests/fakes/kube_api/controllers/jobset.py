@@ -200,7 +200,8 @@ def _counts(name: str, jobs: list[Obj]) -> Obj:
     own = [
         one for one in jobs if one["metadata"]["labels"][f"{_PREFIX}/replicatedjob-name"] == name
     ]
-    counts = {"name": name, "ready": 0, "succeeded": 0, "failed": 0, "active": 0, "suspended": 0}
+    names = ("ready", "succeeded", "failed", "active", "suspended")
+    counts: Obj = {"name": name, **dict.fromkeys(names, 0)}
     for job in own:
         status, spec = job.get("status", {}), job["spec"]
         wanted = min(spec["parallelism"], spec.get("completions", spec["parallelism"]))

@@ -7,9 +7,18 @@ sharing, partial admission, pod groups, requeue back-off.
 import hashlib
 from collections.abc import Mapping
 from fractions import Fraction
-from typing import Any
 
-from tests.fakes.kube_api.controllers.kueue_quota import Claim, Fit, Quotas, requests_of
+from tests.fakes.kube_api.controllers.kueue_jobs import (
+    assignment_of,
+    claim_of,
+    end_of,
+    inject,
+    is_active,
+    message_of,
+    pod_sets_of,
+    templates_of,
+)
+from tests.fakes.kube_api.controllers.kueue_quota import Claim, Fit, Quotas
 from tests.fakes.kube_api.controllers.loop import (
     Hands,
     is_true,
@@ -17,17 +26,12 @@ from tests.fakes.kube_api.controllers.loop import (
     owner_of,
     set_condition,
 )
-from tests.fakes.kube_api.quantity import quantity, shown
+from tests.fakes.kube_api.quantity import shown
 from tests.fakes.kube_api.server import KubeApi
 from tests.fakes.kube_api.status import ApiError, Obj, copied
 
 QUEUE = "kueue.x-k8s.io/queue-name"
 PRIORITY = "kueue.x-k8s.io/priority-class"
-_TOPOLOGY = {
-    "kueue.x-k8s.io/podset-required-topology": "required",
-    "kueue.x-k8s.io/podset-preferred-topology": "preferred",
-    "kueue.x-k8s.io/podset-slice-required-topology": "podSetSliceRequiredTopology",
-}
 _KINDS = {"Job": "jobs", "JobSet": "jobsets"}
 _DUE_TO = {
     "InClusterQueue": "prioritization in the ClusterQueue",
@@ -93,7 +97,7 @@ class Kueue:
 
     def _sync(self, plural: str, job: Obj) -> None:
         workload = self._workload_of(job)
-        ended = _end_of(job)
+        ended = end_of(job)
         if workload is None:
             if ended is None and "deletionTimestamp" not in job["metadata"]:
                 self._create(job)
@@ -111,7 +115,7 @@ class Kueue:
             self._start(plural, job, workload)
         elif not is_admitted and not job["spec"].get("suspend"):
             self._stop(plural, job, workload)
-        elif is_true(workload, "Evicted") and not _is_active(self._hands, job):
+        elif is_true(workload, "Evicted") and not is_active(self._hands, job):
             self._requeue(workload)
 
     def _create(self, job: Obj) -> None:
@@ -121,7 +125,7 @@ class Kueue:
         spec: Obj = {
             "active": True,
             "queueName": meta["labels"][QUEUE],
-            "podSets": _pod_sets(job),
+            "podSets": pod_sets_of(job),
             "priority": 0,
         }
         spec |= self._priority(job)
@@ -148,7 +152,7 @@ class Kueue:
         plural, group, kind = "workloadpriorityclasses", "kueue.x-k8s.io", "WorkloadPriorityClass"
         found = self._hands.get(plural, "", name, self.version) if name else None
         if found is None:
-            pods = [one["template"]["spec"] for one in _pod_sets(job)]
+            pods = [one["template"]["spec"] for one in pod_sets_of(job)]
             name = next(
                 (one["priorityClassName"] for one in pods if "priorityClassName" in one), None
             )
@@ -174,10 +178,10 @@ class Kueue:
         assigned = {
             one["name"]: one for one in workload["status"]["admission"]["podSetAssignments"]
         }
-        for name, template in _templates(job):
+        for name, template in templates_of(job):
             for flavor in sorted(set((assigned[name].get("flavors") or {}).values())):
                 spec = flavors[flavor].get("spec") or {}
-                _inject(template["spec"], spec)
+                inject(template["spec"], spec)
         job["spec"]["suspend"] = False
         self._hands.write(plural, job)
         queue = workload["status"]["admission"]["clusterQueue"]
@@ -193,7 +197,7 @@ class Kueue:
             del job["status"]["startTime"]
             job = self._hands.status(plural, job)
         own = {one["name"]: one["template"]["spec"] for one in workload["spec"]["podSets"]}
-        for name, template in _templates(job):
+        for name, template in templates_of(job):
             for part in ("nodeSelector", "tolerations"):
                 template["spec"].pop(part, None)
                 if part in own[name]:
@@ -289,7 +293,7 @@ class Kueue:
         queues = {one["metadata"]["name"]: one for one in self._all("clusterqueues")}
         flavors = {one["metadata"]["name"]: one for one in self._all("resourceflavors")}
         holding = [one for one in self._all("workloads") if is_true(one, "QuotaReserved")]
-        claims = [_claim(one) for one in holding if not is_true(one, "Finished")]
+        claims = [claim_of(one) for one in holding if not is_true(one, "Finished")]
         return Quotas(queues, flavors, claims)
 
     def _schedule(self) -> None:
@@ -301,25 +305,34 @@ class Kueue:
             and not is_true(one, "QuotaReserved")
             and one["spec"].get("active", True)
         ]
-        waiting.sort(
-            key=lambda one: (-one["spec"].get("priority", 0), _since(one), one["metadata"]["uid"])
-        )
-        stuck: set[str] = set()
+        waiting.sort(key=_rank)
+        lines: dict[str, list[Obj]] = {}
         for workload in waiting:
             local, queue = self._queues_of(workload)
             why = _why_closed(workload, local, queue, self._namespace(workload))
             if why or queue is None:
                 self._set(workload, "QuotaReserved", "False", "Inadmissible", why)
-                continue
-            name = queue["metadata"]["name"]
-            if name in stuck:
-                continue
-            quotas = self._quotas()
-            fit = quotas.fit(workload, name, workload["spec"].get("priority", 0))
-            if not self._decide(workload, name, fit) and (
-                queue["spec"].get("queueingStrategy") == "StrictFIFO"
-            ):
-                stuck.add(name)
+            else:
+                lines.setdefault(queue["metadata"]["name"], []).append(workload)
+        while lines:
+            self._next(lines)
+
+    def _next(self, lines: dict[str, list[Obj]]) -> None:
+        """Decide on the head of one queue: of those that need not borrow, the most important."""
+        quotas = self._quotas()
+        heads = {name: line[0] for name, line in lines.items()}
+        fits = {
+            name: quotas.fit(one, name, one["spec"].get("priority", 0))
+            for name, one in heads.items()
+        }
+        name = min(heads, key=lambda one: (quotas.borrows(one, fits[one].usage), _rank(heads[one])))
+        is_in = self._decide(heads[name], name, fits[name])
+        strategy = quotas.queues[name]["spec"].get("queueingStrategy")
+        left = lines[name][1:] if is_in or strategy != "StrictFIFO" else []
+        if left:
+            lines[name] = left
+        else:
+            del lines[name]
 
     def _namespace(self, workload: Obj) -> Obj:
         found = self._hands.get("namespaces", "", workload["metadata"]["namespace"])
@@ -366,7 +379,7 @@ class Kueue:
         status["admission"] = {
             "clusterQueue": queue,
             "podSetAssignments": [
-                _assignment(one, fit.flavors) for one in workload["spec"]["podSets"]
+                assignment_of(one, fit.flavors) for one in workload["spec"]["podSets"]
             ],
         }
         told = f"Quota reserved in ClusterQueue {queue}"
@@ -381,7 +394,7 @@ class Kueue:
                     "False",
                     reason="QuotaReserved",
                     now=now,
-                    message=f"Previously: {_message(workload, kind)}",
+                    message=f"Previously: {message_of(workload, kind)}",
                 )
         set_condition(
             status,
@@ -425,7 +438,7 @@ class Kueue:
         total: dict[tuple[str, str], Fraction] = {}
         for workload in own:
             if is_true(workload, "QuotaReserved"):
-                for key, size in _claim(workload).usage.items():
+                for key, size in claim_of(workload).usage.items():
                     total[key] = total.get(key, Fraction(0)) + size
         found: list[Obj] = []
         for group in queue["spec"].get("resourceGroups") or ():
@@ -494,10 +507,9 @@ def _target(workload: Obj, locals_: Mapping[tuple[str, str], Obj]) -> str:
     return str(locals_[key]["spec"]["clusterQueue"]) if key in locals_ else ""
 
 
-def _message(workload: Obj, kind: str) -> str:
-    return next(
-        (str(one["message"]) for one in workload["status"]["conditions"] if one["type"] == kind), ""
-    )
+def _rank(workload: Obj) -> tuple[int, str, str]:
+    priority = workload["spec"].get("priority", 0)
+    return (-priority, _since(workload), workload["metadata"]["uid"])
 
 
 def _since(workload: Obj) -> str:
@@ -505,93 +517,3 @@ def _since(workload: Obj) -> str:
         if one["type"] == "Requeued" and one["reason"] == "PodsReadyTimeout":
             return str(one["lastTransitionTime"])
     return str(workload["metadata"]["creationTimestamp"])
-
-
-def _claim(workload: Obj) -> Claim:
-    admission, meta = workload["status"]["admission"], workload["metadata"]
-    usage: dict[tuple[str, str], Fraction] = {}
-    for one in admission["podSetAssignments"]:
-        for name, size in (one.get("resourceUsage") or {}).items():
-            key = (one["flavors"][name], name)
-            usage[key] = usage.get(key, Fraction(0)) + quantity(size)
-    return Claim(
-        (meta["namespace"], meta["name"]),
-        admission["clusterQueue"],
-        workload["spec"].get("priority", 0),
-        meta["creationTimestamp"],
-        meta["uid"],
-        usage,
-    )
-
-
-def _assignment(pod_set: Obj, flavors: Mapping[str, Mapping[str, str]]) -> Obj:
-    asked = requests_of(pod_set["template"]["spec"], pod_set["count"])
-    return {
-        "name": pod_set["name"],
-        "count": pod_set["count"],
-        "flavors": dict(flavors[pod_set["name"]]),
-        "resourceUsage": {name: shown(size) for name, size in asked.items()},
-    }
-
-
-def _templates(job: Obj) -> list[tuple[str, Obj]]:
-    """Return the pod templates of a job, by the names of their pod sets."""
-    if job["kind"] == "Job":
-        return [("main", job["spec"]["template"])]
-    return [
-        (one["name"], one["template"]["spec"]["template"]) for one in job["spec"]["replicatedJobs"]
-    ]
-
-
-def _pod_sets(job: Obj) -> list[Obj]:
-    if job["kind"] == "Job":
-        spec = job["spec"]
-        counts = {"main": min(spec["parallelism"], spec.get("completions", spec["parallelism"]))}
-    else:
-        counts = {
-            one["name"]: one.get("replicas", 1) * one["template"]["spec"].get("parallelism", 1)
-            for one in job["spec"]["replicatedJobs"]
-        }
-    return [_pod_set(name, template, counts[name]) for name, template in _templates(job)]
-
-
-def _pod_set(name: str, template: Obj, count: int) -> Obj:
-    kept = copied(template)
-    found: Obj = {"name": name, "count": count, "template": kept}
-    notes = (template.get("metadata") or {}).get("annotations") or {}
-    request: dict[str, Any] = {to: notes[key] for key, to in _TOPOLOGY.items() if key in notes}
-    size = notes.get("kueue.x-k8s.io/podset-slice-size")
-    if size is not None:
-        request["podSetSliceSize"] = int(size)
-    if request:
-        found["topologyRequest"] = request
-    return found
-
-
-def _inject(pod: Obj, flavor: Obj) -> None:
-    labels = flavor.get("nodeLabels")
-    if labels:
-        pod["nodeSelector"] = {**(pod.get("nodeSelector") or {}), **labels}
-    if flavor.get("tolerations"):
-        more = [one for one in flavor["tolerations"] if one not in (pod.get("tolerations") or ())]
-        pod["tolerations"] = [*(pod.get("tolerations") or ()), *more]
-
-
-def _end_of(job: Obj) -> tuple[str, str] | None:
-    """Return how a job ended: the reason and message of its workload's ``Finished``."""
-    for kind, reason in (
-        ("Complete", "Succeeded"),
-        ("Completed", "Succeeded"),
-        ("Failed", "Failed"),
-    ):
-        if is_true(job, kind):
-            told = _message(job, kind)
-            return reason, told or "Job finished successfully"
-    return None
-
-
-def _is_active(hands: Hands, job: Obj) -> bool:
-    if job["kind"] == "Job":
-        return bool(job.get("status", {}).get("active"))
-    counts = job.get("status", {}).get("replicatedJobsStatus") or ()
-    return any(one.get("active") for one in counts)

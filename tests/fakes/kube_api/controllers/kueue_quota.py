@@ -226,6 +226,11 @@ class Quotas:
             used += max(mine - kept, Fraction(0))
         return room, used
 
+    def borrows(self, queue: str, usage: Usage) -> bool:
+        """Say whether a queue would use more than its own quota with this on top."""
+        used = self.used(queue)
+        return any(used[key] + size > self._limits(queue, *key)[0] for key, size in usage.items())
+
     def borrowed(self, queue: str, flavor: str, name: str) -> Fraction:
         """Return how much of a resource a queue uses beyond its nominal quota."""
         nominal, _ = self._limits(queue, flavor, name)

@@ -177,9 +177,9 @@ def set_condition(
     if old["status"] == value:
         new["lastTransitionTime"] = old["lastTransitionTime"]
     kept = {name: one for name, one in old.items() if name not in ("reason", "message")}
-    changed = {**kept, **new} != old
-    conditions[conditions.index(old)] = {**kept, **new}
-    return changed
+    merged: Obj = {**kept, **new}
+    conditions[conditions.index(old)] = merged
+    return bool(merged != old)
 
 
 def is_true(obj: Obj, kind: str) -> bool:

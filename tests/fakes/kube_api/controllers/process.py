@@ -48,8 +48,7 @@ def _data(hands: Hands, plural: str, namespace: str, reference: Obj) -> dict[str
         raise LookupError(f'{plural[:-1]} "{reference["name"]}" not found')
     data = obj.get("data") or {}
     if plural == "secrets":
-        plain = {name: base64.b64decode(one).decode() for name, one in data.items()}
-        return plain | (obj.get("stringData") or {})
+        return {name: base64.b64decode(one).decode() for name, one in data.items()}
     return dict(data)
 
 

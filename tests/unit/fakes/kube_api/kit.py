@@ -2,7 +2,7 @@
 
 import http.client
 import json
-from collections.abc import Iterator
+from collections.abc import Generator
 from typing import Any
 
 from tests.fakes.kube_api.server import ADMIN_TOKEN, KubeApi
@@ -34,7 +34,7 @@ class Http:
         finally:
             connection.close()
 
-    def lines(self, path: str) -> Iterator[Any]:
+    def lines(self, path: str) -> Generator[Any, None, None]:
         """Yield the JSON lines of a streamed answer until it ends."""
         connection, answer = self._send("GET", path, None, "application/json")
         try:

@@ -231,6 +231,47 @@ def test_a_job_whose_first_success_is_enough() -> None:
     assert (len(bed.pods()), bed.true()["Complete"]) == (2, "CompletionsReached")
 
 
+def test_an_ended_job_goes_when_its_time_to_live_is_over() -> None:
+    bed = Bed(Play(run_s=5))
+    bed.run(job("j", ttlSecondsAfterFinished=60))
+    bed.after(6)
+    bed.after(59)
+    assert bed.true()["Complete"]
+    bed.after(2)
+    assert bed.api.do("list", "batch/v1", "jobs")["items"] == []
+    assert bed.pods() == []
+
+
+def test_a_job_whose_pods_are_refused_says_so_and_goes_on_when_they_are_not() -> None:
+    bed = Bed()
+    body = job("j", 1)
+    body["spec"]["template"]["spec"]["serviceAccountName"] = "trainer"
+    bed.run(body)
+    assert bed.pods() == []
+    events = bed.api.do("list", "v1", "events")["items"]
+    told = [one["message"] for one in events if one["reason"] == "FailedCreate"]
+    assert len(told) == 1
+    assert 'serviceaccount "trainer" not found' in told[0]
+    create(bed.api, "serviceaccounts", {"metadata": {"name": "trainer"}})
+    bed.run()
+    assert bed.phases() == ["Running"]
+
+
+def test_the_most_important_pod_is_placed_first() -> None:
+    bed = Bed()
+    bed.cluster.loops.switch("scheduler", on=False)
+    body = {"metadata": {"name": "high"}, "value": 5}
+    bed.api.do("create", "scheduling.k8s.io/v1", "priorityclasses", body=body)
+    for name, more in (("a", {}), ("b", {}), ("c", {"priorityClassName": "high"})):
+        spec = pod_spec(**more)
+        spec["containers"][0]["resources"] = {"limits": {"nvidia.com/gpu": "4"}}
+        create(bed.api, "pods", {"metadata": {"name": name}, "spec": spec})
+    bed.cluster.loops.switch("scheduler", on=True)
+    bed.run()
+    placed = {one["metadata"]["name"] for one in bed.pods() if "nodeName" in one["spec"]}
+    assert placed == {"a", "c"}
+
+
 def test_a_deleted_jobs_pods_go_with_grace() -> None:
     bed = Bed(Play(term_s=5))
     bed.run(job("j"))

@@ -51,7 +51,7 @@ class Bed:
 
     def job(self, name: str, size: int, queue: str = "q", priority: str = "", **more: Any) -> None:
         labels = {QUEUE: queue} | ({PRIORITY: priority} if priority else {})
-        create(self.api, "jobs", job(name, size, gpus=1, meta={"labels": labels}, **more))
+        create(self.api, "jobs", job(name, 1, gpus=size, meta={"labels": labels}, **more))
         self.settle()
 
     def settle(self) -> None:
@@ -419,8 +419,10 @@ def test_a_deleted_job_gives_its_quota_back() -> None:
     assert bed.runs("second")
 
 
-def jobset(name: str, replicas: int = 1, size: int = 2, *, queue: str = "", **spec: Any) -> Obj:
-    template = {"spec": job("x", size, gpus=1)["spec"]}
+def jobset(
+    name: str, replicas: int = 1, size: int = 2, *, gpus: int = 1, queue: str = "", **spec: Any
+) -> Obj:
+    template = {"spec": job("x", size, gpus=gpus)["spec"]}
     body: Obj = {
         "apiVersion": "jobset.x-k8s.io/v1alpha2",
         "kind": "JobSet",
@@ -488,9 +490,9 @@ def test_a_job_set_restarts_as_a_whole_and_then_fails() -> None:
 @both
 def test_a_job_set_with_a_queue_is_preempted_and_comes_back(release: str) -> None:
     bed = simple(release, preemption={"withinClusterQueue": "LowerPriority"})
-    create(bed.api, "jobsets", jobset("js", 2, 4, queue="q"))
+    create(bed.api, "jobsets", jobset("js", 2, 1, gpus=4, queue="q"))
     bed.settle()
-    assert bed.workload("js")["spec"]["podSets"][0]["count"] == 8
+    assert bed.workload("js")["spec"]["podSets"][0]["count"] == 2
     assert bed.runs("js-w-0")
     bed.job("strong", 8, priority="high")
     status = bed.get("js", "jobsets", "jobset.x-k8s.io/v1alpha2")["status"]
@@ -509,5 +511,5 @@ def test_kueue_wants_its_crds() -> None:
         {"spec": {"group": "kueue.x-k8s.io", "names": {"plural": "workloads"}}}
     )
     with pytest.raises(LookupError, match="install Kueue's CRDs"):
-        type(bed.cluster.kueue)(bed.api)  # type: ignore[misc,call-arg] # never None here
+        type(bed.cluster.kueue)(bed.api)  # type: ignore[call-arg,misc] # never None here
     assert refused(bed.api, "list", bed.version, "workloads").code == 404

@@ -1,5 +1,7 @@
 """Create, get, list, update and patch: what is filled in, what is refused, and how it is said."""
 
+from typing import Any
+
 import pytest
 from tests.fakes.clock import FakeClock
 from tests.fakes.kube_api.resources import crds_of
@@ -112,7 +114,7 @@ def test_an_unknown_field_is_refused_warned_of_or_ignored(api: KubeApi) -> None:
 
 def wrong(path: str, value: object) -> Obj:
     body = job("j")
-    holder = body
+    holder: Any = body
     parts = path.split(".")
     for part in parts[:-1]:
         holder = holder[int(part)] if isinstance(holder, list) else holder.setdefault(part, {})
@@ -761,3 +763,55 @@ def test_a_crd_can_be_created_and_is_served(api: KubeApi) -> None:
     api.do("delete", version, plural, name=crd["metadata"]["name"])
     with pytest.raises(ApiError, match="could not find the requested resource"):
         api.do("list", V1BETA1, "resourceflavors")
+
+
+def test_plain_texts_of_secrets_are_encoded_and_numbers_of_quantities_written(api: KubeApi) -> None:
+    made = create(api, "secrets", {"metadata": {"name": "s"}, "stringData": {"a": "b"}})
+    assert made["data"] == {"a": "Yg=="}
+    assert "stringData" not in made
+    spec = pod_spec()
+    spec["containers"][0]["resources"] = {"limits": {"cpu": 2}}
+    pod = create(api, "pods", {"metadata": {"name": "p"}, "spec": spec})
+    assert pod["spec"]["containers"][0]["resources"]["limits"] == {"cpu": "2"}
+
+
+@pytest.mark.parametrize(
+    ("spec", "told"),
+    [
+        ({"serviceAccountName": "x"}, 'service account default/x: serviceaccount "x" not found'),
+        ({"priorityClassName": "x"}, "no PriorityClass with name x was found"),
+    ],
+)
+def test_what_a_pod_refers_to_must_be_there(api: KubeApi, spec: Obj, told: str) -> None:
+    body = {"metadata": {"name": "p"}, "spec": pod_spec(**spec)}
+    error = refused(api, "create", "v1", "pods", namespace="default", body=body)
+    assert (error.code, error.reason) == (403, "Forbidden")
+    assert told in error.message
+
+
+def test_a_pods_priority_is_that_of_its_class_or_the_usual_one(api: KubeApi) -> None:
+    def priority(name: str, **spec: object) -> int:
+        pod = create(api, "pods", {"metadata": {"name": name}, "spec": pod_spec(**spec)})
+        return int(pod["spec"]["priority"])
+
+    assert priority("a") == 0
+    for name, value, is_usual in (("high", 9, False), ("usual", 3, True)):
+        body = {"metadata": {"name": name}, "value": value, "globalDefault": is_usual}
+        api.do("create", "scheduling.k8s.io/v1", "priorityclasses", body=body)
+    assert (priority("b"), priority("c", priorityClassName="high")) == (3, 9)
+    assert priority("d", priorityClassName="system-node-critical") == 2_000_001_000
+
+
+def test_a_json_patch_of_an_object(api: KubeApi) -> None:
+    create(api, "jobs", job("j"))
+    patch = [{"op": "replace", "path": "/spec/parallelism", "value": 1}]
+    after = api.do(
+        "patch",
+        "batch/v1",
+        "jobs",
+        namespace="default",
+        name="j",
+        body=patch,
+        content_type="application/json-patch+json",
+    )
+    assert after["spec"]["parallelism"] == 1

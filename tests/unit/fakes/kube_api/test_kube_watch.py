@@ -77,7 +77,6 @@ def test_what_happens_while_one_watches_is_seen(patient: KubeApi) -> None:
     timer.start()
     assert told([next(lines)]) == [("ADDED", "b")]
     timer.join()
-    lines.close()
 
 
 @pytest.mark.parametrize("version", ["", "&resourceVersion=0"])

@@ -5,7 +5,6 @@ sharing, partial admission, pod groups, requeue back-off.
 """
 
 import hashlib
-from collections.abc import Mapping
 from fractions import Fraction
 
 from tests.fakes.kube_api.controllers.kueue_jobs import (
@@ -16,7 +15,10 @@ from tests.fakes.kube_api.controllers.kueue_jobs import (
     is_active,
     message_of,
     pod_sets_of,
+    rank_of,
+    target_of,
     templates_of,
+    why_closed,
 )
 from tests.fakes.kube_api.controllers.kueue_quota import Claim, Fit, Quotas
 from tests.fakes.kube_api.controllers.loop import (
@@ -305,11 +307,11 @@ class Kueue:
             and not is_true(one, "QuotaReserved")
             and one["spec"].get("active", True)
         ]
-        waiting.sort(key=_rank)
+        waiting.sort(key=rank_of)
         lines: dict[str, list[Obj]] = {}
         for workload in waiting:
             local, queue = self._queues_of(workload)
-            why = _why_closed(workload, local, queue, self._namespace(workload))
+            why = why_closed(workload, local, queue, self._namespace(workload))
             if why or queue is None:
                 self._set(workload, "QuotaReserved", "False", "Inadmissible", why)
             else:
@@ -325,7 +327,9 @@ class Kueue:
             name: quotas.fit(one, name, one["spec"].get("priority", 0))
             for name, one in heads.items()
         }
-        name = min(heads, key=lambda one: (quotas.borrows(one, fits[one].usage), _rank(heads[one])))
+        name = min(
+            heads, key=lambda one: (quotas.borrows(one, fits[one].usage), rank_of(heads[one]))
+        )
         is_in = self._decide(heads[name], name, fits[name])
         strategy = quotas.queues[name]["spec"].get("queueingStrategy")
         left = lines[name][1:] if is_in or strategy != "StrictFIFO" else []
@@ -416,7 +420,7 @@ class Kueue:
             for one in self._all("localqueues")
         }
         for name, queue in quotas.queues.items():
-            own = [one for one in workloads if _target(one, locals_) == name]
+            own = [one for one in workloads if target_of(one, locals_) == name]
             used = self._usage(quotas, name, queue, own, is_local=False)
             is_held = queue["spec"].get("stopPolicy", "None") != "None"
             self._tell("clusterqueues", queue, own, used, is_open=not is_held)
@@ -478,42 +482,3 @@ class Kueue:
         )
         if status != before:
             self._hands.status(plural, queue)
-
-
-def _why_closed(workload: Obj, local: Obj | None, queue: Obj | None, namespace: Obj) -> str:
-    """Return why a workload's queue takes nothing; empty when it does."""
-    name = workload["spec"].get("queueName", "")
-    if local is None:
-        return f"LocalQueue {name} doesn't exist"
-    if local["spec"].get("stopPolicy", "None") != "None":
-        return f"LocalQueue {name} is inactive"
-    if queue is None:
-        return f"ClusterQueue {local['spec']['clusterQueue']} doesn't exist"
-    if queue["spec"].get("stopPolicy", "None") != "None":
-        return f"ClusterQueue {queue['metadata']['name']} is inactive"
-    selector = queue["spec"].get("namespaceSelector")
-    labels = namespace["metadata"].get("labels") or {}
-    wanted = (selector or {}).get("matchLabels") or {}
-    if selector is None or any(labels.get(key) != value for key, value in wanted.items()):
-        return "Workload namespace doesn't match ClusterQueue selector"
-    return ""
-
-
-def _target(workload: Obj, locals_: Mapping[tuple[str, str], Obj]) -> str:
-    admission = workload.get("status", {}).get("admission")
-    if admission:
-        return str(admission["clusterQueue"])
-    key = (workload["metadata"]["namespace"], workload["spec"].get("queueName", ""))
-    return str(locals_[key]["spec"]["clusterQueue"]) if key in locals_ else ""
-
-
-def _rank(workload: Obj) -> tuple[int, str, str]:
-    priority = workload["spec"].get("priority", 0)
-    return (-priority, _since(workload), workload["metadata"]["uid"])
-
-
-def _since(workload: Obj) -> str:
-    for one in workload.get("status", {}).get("conditions") or ():
-        if one["type"] == "Requeued" and one["reason"] == "PodsReadyTimeout":
-            return str(one["lastTransitionTime"])
-    return str(workload["metadata"]["creationTimestamp"])

@@ -116,3 +116,44 @@ def is_active(hands: Hands, job: Obj) -> bool:
         return bool(job.get("status", {}).get("active"))
     counts = job.get("status", {}).get("replicatedJobsStatus") or ()
     return any(one.get("active") for one in counts)
+
+
+def why_closed(workload: Obj, local: Obj | None, queue: Obj | None, namespace: Obj) -> str:
+    """Return why a workload's queue takes nothing; empty when it does."""
+    name = workload["spec"].get("queueName", "")
+    if local is None:
+        return f"LocalQueue {name} doesn't exist"
+    if local["spec"].get("stopPolicy", "None") != "None":
+        return f"LocalQueue {name} is inactive"
+    if queue is None:
+        return f"ClusterQueue {local['spec']['clusterQueue']} doesn't exist"
+    if queue["spec"].get("stopPolicy", "None") != "None":
+        return f"ClusterQueue {queue['metadata']['name']} is inactive"
+    selector = queue["spec"].get("namespaceSelector")
+    labels = namespace["metadata"].get("labels") or {}
+    wanted = (selector or {}).get("matchLabels") or {}
+    if selector is None or any(labels.get(key) != value for key, value in wanted.items()):
+        return "Workload namespace doesn't match ClusterQueue selector"
+    return ""
+
+
+def target_of(workload: Obj, locals_: Mapping[tuple[str, str], Obj]) -> str:
+    """Return the ClusterQueue that a workload waits in or has quota of."""
+    admission = workload.get("status", {}).get("admission")
+    if admission:
+        return str(admission["clusterQueue"])
+    key = (workload["metadata"]["namespace"], workload["spec"].get("queueName", ""))
+    return str(locals_[key]["spec"]["clusterQueue"]) if key in locals_ else ""
+
+
+def rank_of(workload: Obj) -> tuple[int, str, str]:
+    """Return the order of workloads that wait: the most important first, then the oldest."""
+    priority = workload["spec"].get("priority", 0)
+    return (-priority, _since(workload), workload["metadata"]["uid"])
+
+
+def _since(workload: Obj) -> str:
+    for one in workload.get("status", {}).get("conditions") or ():
+        if one["type"] == "Requeued" and one["reason"] == "PodsReadyTimeout":
+            return str(one["lastTransitionTime"])
+    return str(workload["metadata"]["creationTimestamp"])

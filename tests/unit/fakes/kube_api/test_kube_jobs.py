@@ -1,72 +1,14 @@
 """The simulated Job controller, scheduler and kubelets together, in time that moves when told."""
 
-from collections.abc import Callable
-from pathlib import Path
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.fakes.clock import FakeClock
 from tests.fakes.kube_api.cluster import Cluster
 from tests.fakes.kube_api.controllers.job import intervals
 from tests.fakes.kube_api.controllers.kubelet import Play
 from tests.fakes.kube_api.status import Obj
+from tests.unit.fakes.kube_api.bed import Bed, exits
 from tests.unit.fakes.kube_api.kit import create, job, pod_spec
-
-from gridloom.base.system import SystemClock
-
-
-class Bed:
-    """A cluster of two nodes with four GPUs each."""
-
-    def __init__(self, play: Callable[[Obj], Play] | Play = Play()) -> None:  # noqa: B008 - frozen
-        self.clock = FakeClock()
-        plays = play if callable(play) else (lambda _: play)
-        self.cluster = Cluster(clock=self.clock, plays=plays)
-        self.api = self.cluster.api
-        for name in ("n1", "n2"):
-            sizes = {"cpu": "8", "memory": "64Gi", "nvidia.com/gpu": "4"}
-            self.cluster.kubelet.add_node(name, sizes)
-
-    def run(self, body: Obj | None = None) -> None:
-        if body is not None:
-            create(self.api, "jobs", body)
-        self.cluster.loops.settle()
-
-    def after(self, seconds: float) -> None:
-        self.clock.advance(seconds)
-        self.cluster.loops.settle()
-
-    def status(self, name: str = "j") -> Obj:
-        got = self.api.do("get", "batch/v1", "jobs", namespace="default", name=name)
-        found: Obj = got["status"]
-        return found
-
-    def true(self, name: str = "j") -> dict[str, str]:
-        """Return the conditions that hold, with their reasons."""
-        found = self.status(name).get("conditions", [])
-        return {one["type"]: one["reason"] for one in found if one["status"] == "True"}
-
-    def pods(self) -> list[Obj]:
-        found: list[Obj] = self.api.do("list", "v1", "pods")["items"]
-        return found
-
-    def phases(self) -> list[str]:
-        return [one["status"]["phase"] for one in self.pods()]
-
-    def patch(self, body: Obj, name: str = "j") -> None:
-        self.api.do("patch", "batch/v1", "jobs", namespace="default", name=name, body=body)
-        self.cluster.loops.settle()
-
-
-def exits(*codes: int, after_s: float = 5.0) -> Callable[[Obj], Play]:
-    """Return plays by completion index."""
-
-    def play(pod: Obj) -> Play:
-        index = int(pod["metadata"]["labels"].get("batch.kubernetes.io/job-completion-index", 0))
-        return Play(exit_code=codes[index], run_s=after_s)
-
-    return play
 
 
 def test_an_indexed_job_makes_a_pod_an_index() -> None:
@@ -340,130 +282,6 @@ def test_an_image_takes_its_time() -> None:
     assert bed.api.logs["default", pod["metadata"]["name"], "main"] == ["hello"]
 
 
-def unplaced(bed: Bed) -> str:
-    for pod in bed.pods():
-        for one in pod["status"].get("conditions", []):
-            if one["type"] == "PodScheduled" and one["status"] == "False":
-                assert one["reason"] in ("Unschedulable", "SchedulingGated")
-                return str(one["message"])
-    return ""
-
-
-def test_pods_wait_for_room_and_get_it() -> None:
-    bed = Bed(exits(0, 0, 0))
-    bed.run(job("j", 3, gpus=4))
-    assert unplaced(bed) == "0/2 nodes are available: 2 Insufficient nvidia.com/gpu."
-    events = bed.api.do("list", "v1", "events")["items"]
-    assert "FailedScheduling" in {one["reason"] for one in events}
-    bed.after(6)
-    assert unplaced(bed) == ""
-    bed.after(6)
-    assert bed.true()["Complete"]
-
-
-@pytest.mark.parametrize(
-    ("node", "spec", "why"),
-    [
-        ({"spec": {"unschedulable": True}}, {}, "node(s) were unschedulable"),
-        (
-            {"spec": {"taints": [{"key": "k", "value": "v", "effect": "NoSchedule"}]}},
-            {},
-            "node(s) had untolerated taint {k: v}",
-        ),
-        (
-            {"spec": {"taints": [{"key": "k", "value": "v", "effect": "NoSchedule"}]}},
-            {"tolerations": [{"key": "k", "operator": "Equal", "value": "v"}]},
-            "",
-        ),
-        (
-            {"spec": {"taints": [{"key": "k", "value": "v", "effect": "NoSchedule"}]}},
-            {"tolerations": [{"key": "k", "value": "w"}]},
-            "node(s) had untolerated taint {k: v}",
-        ),
-        ({"spec": {"taints": [{"key": "k", "effect": "PreferNoSchedule"}]}}, {}, ""),
-        ({}, {"nodeSelector": {"pool": "a"}}, "node(s) didn't match Pod's node affinity/selector"),
-        ({"metadata": {"labels": {"pool": "a"}}}, {"nodeSelector": {"pool": "a"}}, ""),
-        ({}, {"schedulingGates": [{"name": "g"}]}, "Scheduling is blocked"),
-    ],
-)
-def test_what_keeps_pods_from_nodes(node: Obj, spec: Obj, why: str) -> None:
-    bed = Bed()
-    for name in ("n1", "n2"):
-        bed.api.do("patch", "v1", "nodes", name=name, body=node)
-    create(bed.api, "pods", {"metadata": {"name": "p"}, "spec": pod_spec(**spec)})
-    bed.cluster.loops.settle()
-    assert (why in unplaced(bed)) if why else (bed.phases() == ["Running"])
-
-
-@pytest.mark.parametrize(
-    ("operator", "values", "fits"),
-    [
-        ("In", ["8"], True),
-        ("NotIn", ["8"], False),
-        ("Exists", [], True),
-        ("DoesNotExist", [], False),
-        ("Gt", ["7"], True),
-        ("Lt", ["7"], False),
-    ],
-)
-def test_node_affinity(operator: str, values: list[str], fits: bool) -> None:
-    bed = Bed()
-    for name in ("n1", "n2"):
-        bed.api.do("patch", "v1", "nodes", name=name, body={"metadata": {"labels": {"size": "8"}}})
-    term = {"matchExpressions": [{"key": "size", "operator": operator, "values": values}]}
-    needed = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [term]}}
-    create(
-        bed.api,
-        "pods",
-        {"metadata": {"name": "p"}, "spec": pod_spec(affinity={"nodeAffinity": needed})},
-    )
-    bed.cluster.loops.settle()
-    assert (bed.phases() == ["Running"]) is fits
-
-
-def test_without_nodes_nothing_can_be_placed() -> None:
-    cluster = Cluster(clock=FakeClock())
-    create(cluster.api, "pods", {"metadata": {"name": "p"}, "spec": pod_spec()})
-    cluster.loops.settle()
-    pod = cluster.api.do("get", "v1", "pods", namespace="default", name="p")
-    assert pod["status"]["conditions"][0]["message"] == "no nodes available to schedule pods"
-
-
-def test_a_new_node_is_not_ready_until_its_kubelet_says_so() -> None:
-    bed = Bed()
-    node = bed.api.do("create", "v1", "nodes", body={"metadata": {"name": "n3"}})
-    assert node["spec"]["taints"] == [
-        {"key": "node.kubernetes.io/not-ready", "effect": "NoSchedule"}
-    ]
-
-
-def test_a_lost_nodes_pods_are_marked_and_deleted_when_patience_is_over() -> None:
-    bed = Bed()
-    bed.run(job("j", 1, backoffLimit=3))
-    lost = bed.pods()[0]["spec"]["nodeName"]
-    bed.cluster.kubelet.lose_node(lost)
-    bed.after(1)
-    assert "deletionTimestamp" not in bed.pods()[0]["metadata"]
-    bed.after(301)
-    gone = next(one for one in bed.pods() if one["spec"].get("nodeName") == lost)
-    assert "deletionTimestamp" in gone["metadata"]
-    marks = {one["type"]: one.get("reason") for one in gone["status"]["conditions"]}
-    assert marks["DisruptionTarget"] == "DeletionByTaintManager"
-    assert gone["status"]["phase"] == "Running"  # nobody is there to end it
-    others = [one for one in bed.pods() if one["spec"].get("nodeName") not in (lost, None)]
-    assert [one["status"]["phase"] for one in others] == ["Running"]  # its replacement
-
-
-def test_a_pod_that_does_not_bear_a_taint_goes_at_once() -> None:
-    bed = Bed()
-    bed.run(job("j", 1, backoffLimit=3))
-    node = bed.pods()[0]["spec"]["nodeName"]
-    taints = [{"key": "sick", "effect": "NoExecute"}]
-    bed.api.do("patch", "v1", "nodes", name=node, body={"spec": {"taints": taints}})
-    bed.cluster.loops.settle()
-    assert [one["spec"]["nodeName"] != node for one in bed.pods()] == [True]
-
-
 def test_a_controller_can_be_switched_off() -> None:
     bed = Bed()
     bed.cluster.loops.switch("scheduler", on=False)
@@ -545,146 +363,26 @@ def test_completed_indexes_are_written_as_kubernetes_does() -> None:
     assert intervals({1, 3, 4, 5, 7, 8}) == "1,3-5,7,8"
 
 
-SCRIPT = """
-trap 'echo stopping; exit 7' TERM
-echo "rank $JOB_COMPLETION_INDEX of $SIZE as $NAME with $SECRET in $WHERE at $HERE"
-echo ready > started
-while true; do sleep 0.05; done
-"""
+def test_a_job_that_is_deleted_lets_its_pods_go_even_when_nobody_counts_them() -> None:
+    bed = Bed(Play(term_s=5))
+    bed.run(job("j", 1))
+    bed.api.do(
+        "delete",
+        "batch/v1",
+        "jobs",
+        namespace="default",
+        name="j",
+        body={"propagationPolicy": "Orphan"},
+    )
+    bed.cluster.loops.settle()
+    assert bed.phases() == ["Running"]
+    assert not bed.pods()[0]["metadata"].get("finalizers")
 
 
-def real_pod(command: list[str], **more: object) -> Obj:
-    return pod_spec(containers=[{"name": "main", "image": "x:1", "command": command, **more}])
-
-
-def real(tmp_path: Path) -> Cluster:
-    return Cluster(plays=lambda _: Play(real=True), folder=tmp_path)
-
-
-def wait_for(cluster: Cluster, phase: str) -> Obj:
-    found: list[Obj] = []
-
-    def is_there() -> bool:
-        found[:] = [
-            one
-            for one in cluster.api.do("list", "v1", "pods")["items"]
-            if one["status"]["phase"] == phase
-        ]
-        return bool(found)
-
-    assert cluster.api.kernel.store.wait_until(is_there, 20), cluster.api.logs
-    return found[0]
-
-
-def test_a_container_runs_as_a_real_process(tmp_path: Path) -> None:
-    with real(tmp_path) as cluster:
-        cluster.kubelet.add_node("n1", {"cpu": "8"})
-        create(cluster.api, "secrets", {"metadata": {"name": "s"}, "data": {"key": "cGFzcw=="}})
-        create(cluster.api, "configmaps", {"metadata": {"name": "c"}, "data": {"WHERE": "here"}})
-        body = job("j", 1)
-        secret = {"secretKeyRef": {"name": "s", "key": "key"}}
-        name = {"fieldRef": {"fieldPath": "metadata.namespace"}}
-        body["spec"]["template"]["spec"] = real_pod(
-            ["sh", "-c"],
-            args=[SCRIPT],
-            envFrom=[{"configMapRef": {"name": "c"}}],
-            env=[
-                {"name": "SIZE", "value": "1"},
-                {"name": "HERE", "value": "$(WHERE)-$$(X)"},
-                {"name": "NAME", "valueFrom": name},
-                {"name": "SECRET", "valueFrom": secret},
-            ],
-        )
-        create(cluster.api, "jobs", body)
-        pod = wait_for(cluster, "Running")
-        lines = cluster.api.logs["default", pod["metadata"]["name"], "main"]
-        assert cluster.api.kernel.store.wait_until(lambda: bool(lines), 10)
-        assert lines == ["rank 0 of 1 as default with pass in here at here-$(X)"]
-        cluster.loops.switch("garbage", on=False)
-        cluster.api.do(
-            "patch",
-            "v1",
-            "pods",
-            namespace="default",
-            name=pod["metadata"]["name"],
-            body={"metadata": {"finalizers": ["a/b"]}},
-        )
-        cluster.api.do("delete", "v1", "pods", namespace="default", name=pod["metadata"]["name"])
-        ended = wait_for(cluster, "Failed")
-        assert ended["status"]["containerStatuses"][0]["state"]["terminated"]["exitCode"] == 7
-        assert lines[-1] == "stopping"
-
-
-def test_pre_stop_runs_before_the_signal_and_the_deaf_are_killed(tmp_path: Path) -> None:
-    deaf = "trap 'echo heard' TERM; echo up; while true; do sleep 0.05; done"
-    hook = {"preStop": {"exec": {"command": ["sh", "-c", "echo said > hook"]}}}
-    with real(tmp_path) as cluster:
-        cluster.kubelet.add_node("n1", {"cpu": "8"})
-        spec = real_pod(["sh", "-c", deaf], lifecycle=hook) | {"terminationGracePeriodSeconds": 1}
-        create(
-            cluster.api, "pods", {"metadata": {"name": "p", "finalizers": ["a/b"]}, "spec": spec}
-        )
-        pod = wait_for(cluster, "Running")
-        lines = cluster.api.logs["default", "p", "main"]
-        assert cluster.api.kernel.store.wait_until(lambda: "up" in lines, 10)
-        cluster.api.do("delete", "v1", "pods", namespace="default", name="p")
-        ended = wait_for(cluster, "Failed")
-        assert ended["status"]["containerStatuses"][0]["state"]["terminated"]["exitCode"] == 137
-        assert "heard" in lines
-        assert (tmp_path / pod["metadata"]["uid"] / "hook").read_text() == "said\n"
-
-
-def test_a_process_that_ends_by_itself_and_one_killed_with_its_pod(tmp_path: Path) -> None:
-    with real(tmp_path) as cluster:
-        cluster.kubelet.add_node("n1", {"cpu": "8"})
-        for name, text in (("a", "exit 3"), ("b", "echo $$; exec sleep 600")):
-            spec = real_pod(["sh", "-c", text.replace("$$", "$$$$")])
-            create(cluster.api, "pods", {"metadata": {"name": name}, "spec": spec})
-        failed = wait_for(cluster, "Failed")
-        assert failed["status"]["containerStatuses"][0]["state"]["terminated"]["exitCode"] == 3
-        wait_for(cluster, "Running")
-        lines = cluster.api.logs["default", "b", "main"]
-        assert cluster.api.kernel.store.wait_until(lambda: bool(lines), 10)
-        cluster.api.do(
-            "delete", "v1", "pods", namespace="default", name="b", body={"gracePeriodSeconds": 0}
-        )
-        clock, until_s = SystemClock(), SystemClock().monotonic_s() + 10
-        while Path(f"/proc/{lines[0]}").exists() and clock.monotonic_s() < until_s:
-            clock.sleep(0.02)
-        assert not Path(f"/proc/{lines[0]}").exists()
-
-
-@pytest.mark.parametrize(
-    ("more", "reason", "told"),
-    [
-        (
-            {"env": [{"name": "A", "valueFrom": {"secretKeyRef": {"name": "s", "key": "k"}}}]},
-            "CreateContainerConfigError",
-            'secret "s" not found',
-        ),
-        (
-            {"env": [{"name": "A", "valueFrom": {"configMapKeyRef": {"name": "c", "key": "k"}}}]},
-            "CreateContainerConfigError",
-            "couldn't find key k",
-        ),
-        (
-            {"env": [{"name": "A", "valueFrom": {"resourceFieldRef": {"resource": "limits.cpu"}}}]},
-            "CreateContainerConfigError",
-            "is not played here",
-        ),
-        ({"command": ["/no/such/program"]}, "RunContainerError", "No such file"),
-        ({"command": []}, "CreateContainerConfigError", "no command specified"),
-    ],
-)
-def test_a_container_that_cannot_be_made(tmp_path: Path, more: Obj, reason: str, told: str) -> None:
-    cluster = real(tmp_path)
-    cluster.kubelet.add_node("n1", {"cpu": "8"})
-    create(cluster.api, "configmaps", {"metadata": {"name": "c"}, "data": {}})
-    spec = real_pod(["true"])
-    spec["containers"][0] |= more
-    create(cluster.api, "pods", {"metadata": {"name": "p"}, "spec": spec})
-    cluster.loops.settle()
-    pod = cluster.api.do("get", "v1", "pods", namespace="default", name="p")
-    waiting = pod["status"]["containerStatuses"][0]["state"]["waiting"]
-    assert waiting["reason"] == reason
-    assert told in waiting["message"]
+def test_a_job_that_never_ran_is_paused_and_resumed_without_a_trace() -> None:
+    bed = Bed(Play(start_s=1000))
+    bed.run(job("j", 1))
+    bed.patch({"spec": {"suspend": True}})
+    assert bed.pods() == []
+    bed.patch({"spec": {"suspend": False}})
+    assert bed.phases() == ["Pending"]

@@ -1,96 +1,9 @@
 """The simulated Kueue and JobSet controllers, with the CRDs of two releases of Kueue."""
 
-from typing import Any
-
 import pytest
-from tests.fakes.clock import FakeClock
-from tests.fakes.kube_api.cluster import Cluster
-from tests.fakes.kube_api.controllers.kubelet import Play
-from tests.fakes.kube_api.status import ApiError, Obj
+from tests.fakes.kube_api.status import ApiError
 from tests.unit.fakes.kube_api.kit import create, job, refused
-
-OLD, NEW = "kueue-v0.13.1", "kueue-v0.19.2"
-QUEUE, PRIORITY = "kueue.x-k8s.io/queue-name", "kueue.x-k8s.io/priority-class"
-GPU = "nvidia.com/gpu"
-
-
-class Bed:
-    """Queues over nodes of one or two flavors; jobs run for 100 s."""
-
-    def __init__(self, release: str = OLD, play: Play = Play(run_s=100)) -> None:  # noqa: B008
-        self.clock = FakeClock()
-        self.cluster = Cluster(release, "jobset-v0.12.0", clock=self.clock, plays=lambda _: play)
-        self.api = self.cluster.api
-        self.version = f"kueue.x-k8s.io/{'v1beta1' if release == OLD else 'v1beta2'}"
-        self.is_old = release == OLD
-
-    def add(
-        self, plural: str, name: str, spec: Obj | None, namespace: str = "", **more: Any
-    ) -> None:
-        body: Obj = {"metadata": {"name": name}, **more}
-        if spec is not None:
-            body["spec"] = spec
-        self.api.do("create", self.version, plural, namespace=namespace, body=body)
-
-    def flavor(self, name: str, gpus: int = 8, **spec: object) -> None:
-        self.cluster.kubelet.add_node_with(
-            f"node-{name}", {GPU: str(gpus), "cpu": "64"}, {"pool": name}
-        )
-        self.add("resourceflavors", name, {"nodeLabels": {"pool": name}, **spec})
-
-    def queue(self, name: str, quotas: dict[str, Obj], **spec: Any) -> None:
-        flavors = [
-            {"name": one, "resources": [{"name": GPU, **quota}]} for one, quota in quotas.items()
-        ]
-        cohort = spec.pop("cohort", None)
-        if cohort:
-            spec["cohort" if self.is_old else "cohortName"] = cohort
-        groups = [{"coveredResources": [GPU], "flavors": flavors}]
-        self.add("clusterqueues", name, {"namespaceSelector": {}, "resourceGroups": groups, **spec})
-        self.add("localqueues", name, {"clusterQueue": name}, "default")
-
-    def job(self, name: str, size: int, queue: str = "q", priority: str = "", **more: Any) -> None:
-        labels = {QUEUE: queue} | ({PRIORITY: priority} if priority else {})
-        create(self.api, "jobs", job(name, 1, gpus=size, meta={"labels": labels}, **more))
-        self.settle()
-
-    def settle(self) -> None:
-        self.cluster.loops.settle()
-
-    def after(self, seconds: float) -> None:
-        self.clock.advance(seconds)
-        self.settle()
-
-    def workload(self, name: str) -> Obj:
-        found = self.api.do("list", self.version, "workloads")["items"]
-        return next(one for one in found if one["metadata"]["ownerReferences"][0]["name"] == name)
-
-    def conditions(self, name: str) -> dict[str, tuple[str, str, str]]:
-        found = self.workload(name)["status"]["conditions"]
-        return {one["type"]: (one["status"], one["reason"], one["message"]) for one in found}
-
-    def get(self, name: str, plural: str = "jobs", version: str = "batch/v1") -> Obj:
-        return self.api.do("get", version, plural, namespace="default", name=name)
-
-    def runs(self, name: str) -> bool:
-        return not self.get(name)["spec"]["suspend"]
-
-    def change(self, plural: str, name: str, body: Obj, namespace: str = "") -> None:
-        version = "batch/v1" if plural == "jobs" else self.version
-        self.api.do("patch", version, plural, namespace=namespace, name=name, body=body)
-        self.settle()
-
-
-def simple(release: str = OLD, **spec: Any) -> Bed:
-    bed = Bed(release)
-    bed.flavor("a")
-    bed.queue("q", {"a": {"nominalQuota": 8}}, **spec)
-    for name, value in (("low", 10), ("high", 100)):
-        bed.add("workloadpriorityclasses", name, None, value=value)
-    return bed
-
-
-both = pytest.mark.parametrize("release", [OLD, NEW])
+from tests.unit.fakes.kube_api.queues import GPU, QUEUE, Bed, both, simple
 
 
 @both
@@ -419,97 +332,54 @@ def test_a_deleted_job_gives_its_quota_back() -> None:
     assert bed.runs("second")
 
 
-def jobset(
-    name: str, replicas: int = 1, size: int = 2, *, gpus: int = 1, queue: str = "", **spec: Any
-) -> Obj:
-    template = {"spec": job("x", size, gpus=gpus)["spec"]}
-    body: Obj = {
-        "apiVersion": "jobset.x-k8s.io/v1alpha2",
-        "kind": "JobSet",
-        "metadata": {"name": name},
-        "spec": {
-            "replicatedJobs": [{"name": "w", "replicas": replicas, "template": template}],
-            **spec,
-        },
-    }
-    if queue:
-        body["metadata"]["labels"] = {QUEUE: queue}
-    return body
-
-
-def test_a_job_set_makes_jobs_and_a_service() -> None:
-    bed = simple()
-    create(bed.api, "jobsets", jobset("js", 2))
-    bed.settle()
-    jobs = bed.api.do("list", "batch/v1", "jobs")["items"]
-    assert [one["metadata"]["name"] for one in jobs] == ["js-w-0", "js-w-1"]
-    assert jobs[1]["metadata"]["labels"]["jobset.sigs.k8s.io/job-index"] == "1"
-    assert (
-        jobs[1]["spec"]["template"]["metadata"]["labels"]["jobset.sigs.k8s.io/jobset-name"] == "js"
-    )
-    assert jobs[0]["spec"]["template"]["spec"]["subdomain"] == "js"
-    assert bed.get("js", "services", "v1")["spec"]["clusterIP"] == "None"
-    status = bed.get("js", "jobsets", "jobset.x-k8s.io/v1alpha2")["status"]
-    assert status["replicatedJobsStatus"][0] == {
-        "name": "w",
-        "ready": 2,
-        "succeeded": 0,
-        "failed": 0,
-        "active": 2,
-        "suspended": 0,
-    }
-    bed.after(101)
-    status = bed.get("js", "jobsets", "jobset.x-k8s.io/v1alpha2")["status"]
-    assert (status["terminalState"], status["restarts"]) == ("Completed", 0)
-
-
-def test_a_job_set_without_host_names_has_no_service() -> None:
-    bed = simple()
-    create(bed.api, "jobsets", jobset("js", network={"enableDNSHostnames": False}))
-    bed.settle()
-    assert bed.api.do("list", "v1", "services")["items"] == []
-
-
-def test_a_job_set_restarts_as_a_whole_and_then_fails() -> None:
-    bed = Bed(play=Play(exit_code=1, run_s=5))
-    bed.flavor("a")
-    create(bed.api, "jobsets", jobset("js", failurePolicy={"maxRestarts": 1}))
-    bed.settle()
-    first = bed.get("js-w-0")["metadata"]["uid"]
-    bed.after(6)
-    again = bed.get("js-w-0")["metadata"]
-    assert again["uid"] != first
-    assert again["labels"]["jobset.sigs.k8s.io/restart-attempt"] == "1"
-    bed.after(6)
-    status = bed.get("js", "jobsets", "jobset.x-k8s.io/v1alpha2")["status"]
-    assert (status["restarts"], status["terminalState"]) == (1, "Failed")
-    told = next(one for one in status["conditions"] if one["type"] == "Failed")
-    assert "first failed job: js-w-0" in told["message"]
-
-
-@both
-def test_a_job_set_with_a_queue_is_preempted_and_comes_back(release: str) -> None:
-    bed = simple(release, preemption={"withinClusterQueue": "LowerPriority"})
-    create(bed.api, "jobsets", jobset("js", 2, 1, gpus=4, queue="q"))
-    bed.settle()
-    assert bed.workload("js")["spec"]["podSets"][0]["count"] == 2
-    assert bed.runs("js-w-0")
-    bed.job("strong", 8, priority="high")
-    status = bed.get("js", "jobsets", "jobset.x-k8s.io/v1alpha2")["status"]
-    assert {one["type"]: one["status"] for one in status["conditions"]}["Suspended"] == "True"
-    assert (bed.runs("js-w-0"), bed.runs("js-w-1"), bed.runs("strong")) == (False, False, True)
-    bed.after(101)
-    assert (bed.runs("js-w-0"), bed.runs("js-w-1")) == (True, True)
-    assert bed.get("js-w-0")["spec"]["template"]["spec"]["nodeSelector"] == {"pool": "a"}
-    bed.after(101)
-    assert bed.conditions("js")["Finished"][:2] == ("True", "Succeeded")
-
-
 def test_kueue_wants_its_crds() -> None:
     bed = Bed()
     bed.api.kernel.resources.remove_crd(
         {"spec": {"group": "kueue.x-k8s.io", "names": {"plural": "workloads"}}}
     )
     with pytest.raises(LookupError, match="install Kueue's CRDs"):
-        type(bed.cluster.kueue)(bed.api)  # type: ignore[call-arg,misc] # never None here
+        type(bed.cluster.kueue)(bed.api)  # type: ignore[misc] # never None here
     assert refused(bed.api, "list", bed.version, "workloads").code == 404
+
+
+def test_init_containers_and_several_containers_count() -> None:
+    bed = simple()
+    body = job("j", 2, gpus=1, meta={"labels": {QUEUE: "q"}})
+    pods = body["spec"]["template"]["spec"]
+    pods["containers"].append({**pods["containers"][0], "name": "second"})
+    sizes = {"limits": {GPU: "3"}, "requests": {GPU: "3"}}
+    pods["initContainers"] = [{"name": "init", "image": "x:1", "resources": sizes}]
+    create(bed.api, "jobs", body)
+    bed.settle()
+    assignment = bed.workload("j")["status"]["admission"]["podSetAssignments"][0]
+    assert assignment["resourceUsage"] == {GPU: "6"}
+
+
+def test_a_lost_flavor_is_said() -> None:
+    bed = Bed()
+    bed.queue("q", {"missing": {"nominalQuota": 8}})
+    bed.job("j", 1)
+    assert "flavor missing not found" in bed.conditions("j")["QuotaReserved"][2]
+
+
+def test_taking_back_only_from_less_important_ones() -> None:
+    bed = Bed()
+    bed.flavor("a", 16)
+    bed.add("workloadpriorityclasses", "high", None, value=100)
+    bed.queue("q", {"a": {"nominalQuota": 8}}, cohort="all")
+    policy = {"reclaimWithinCohort": "LowerPriority"}
+    bed.queue("r", {"a": {"nominalQuota": 8}}, cohort="all", preemption=policy)
+    bed.job("greedy", 12, priority="high")
+    bed.job("owner", 8, "r")
+    assert (bed.runs("greedy"), bed.runs("owner")) == (True, False)
+    bed.job("small", 4, "r")
+    assert bed.runs("small")  # what is free needs no taking back
+
+
+def test_no_more_leave_than_must() -> None:
+    bed = simple(preemption={"withinClusterQueue": "LowerPriority"})
+    for name, size in (("one", 1), ("five", 5), ("two", 2)):
+        bed.job(name, size, priority="low")
+        bed.after(1)
+    bed.job("strong", 5, priority="high")
+    assert [bed.runs(one) for one in ("one", "five", "two", "strong")] == [True, False, True, True]

@@ -12,7 +12,7 @@ from tests.fakes.kube_api.quantity import quantity, shown
     ("text", "value"),
     [
         ("8", 8),
-        (8, 8),
+        (12, 12),
         ("0.5", Fraction(1, 2)),
         ("500m", Fraction(1, 2)),
         ("1k", 1000),

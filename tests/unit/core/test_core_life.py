@@ -308,6 +308,9 @@ def test_without_a_wait_the_next_attempt_starts_in_the_same_step() -> None:
     [
         (Why.KILLED, "lost", JobState.QUEUED),
         (Why.PEER_LOST, "lost", JobState.QUEUED),
+        (Why.TIME_LIMIT, "lost", JobState.QUEUED),
+        (Why.CANCELLED_AT_SITE, "lost", JobState.QUEUED),
+        (Why.OUT_OF_MEMORY, "lost", JobState.FAILED),
         (Why.EXITED, "lost", JobState.FAILED),
         (Why.EXITED, "any", JobState.QUEUED),
         (Why.CONFIG, "any", JobState.FAILED),
@@ -319,6 +322,15 @@ def test_what_follows_a_cause(code: Why, on: str, state: JobState) -> None:
     bench = Bench(retry=RetryPolicy(on=on))  # type: ignore[arg-type]
     bench.fails(code)
     assert bench.job.state is state
+
+
+def test_who_was_preempted_by_its_site_is_handed_in_again_at_no_cost() -> None:
+    bench = Bench(retry=RetryPolicy(max_restarts=0))
+    actions = bench.step(*bench.ends(Why.PREEMPTED, A), *bench.ends(Why.PEER_LOST, B))
+    assert [one.attempt for one in actions if isinstance(one, StartAttempt)] == [2]
+    assert (bench.job.state, bench.job.restarts) == (JobState.STARTING, 0)
+    assert bench.job.attempts[0].outcome is not None
+    assert bench.job.attempts[0].outcome.code is Why.PREEMPTED, "it tells more than its victims"
 
 
 # --- where an attempt starts

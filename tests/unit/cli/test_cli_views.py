@@ -11,6 +11,7 @@ Call = Callable[..., Answer]
 JOB_KEYS = {
     *("job", "name", "state", "reason", "priority", "submitted_s", "attempt", "sites"),
     *("accelerator", "step", "steps", "loss", "tokens_per_s", "eta_s", "checkpoint_step"),
+    "waits",
     *("run_s", "cost", "queue", "user"),
 }
 SUMMARY_KEYS = {

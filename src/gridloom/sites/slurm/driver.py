@@ -287,6 +287,7 @@ class SlurmDriver:
             facts.remove(fact)
             known.end, known.end_seen_s = fact.outcome, self._clock.monotonic_s()
         stop = _read(directory / STOP_FILE, StopOrder)
+        one.stopped = one.stopped or stop is not None  # perhaps before we were started
         if known.end is not None:
             return [*facts, *self._end(task, known, one, asked=stop is not None)]
         if one.refusal is not None:

@@ -270,6 +270,8 @@ def test_what_waits_is_taken_out_of_the_queue(desk: Desk) -> None:
     desk.look()
     desk.driver.stop(ref("n1"), 0.0, "cancelled")
     desk.driver.stop(ref("n2"), 0.0, "cancelled")
+    desk.again()
+    desk.look()
     desk.look()
     assert desk.slurm.jobs[7]["%T"] == "CANCELLED"
     desk.look()

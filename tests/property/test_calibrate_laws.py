@@ -85,7 +85,9 @@ def digest() -> str:
 
 @pytest.mark.parametrize("seed", ["0", "1"])
 def test_every_process_fits_alike(seed: str) -> None:
-    env = {"PYTHONHASHSEED": seed, "PYTHONPATH": os.pathsep.join(sys.path)}
+    # As many threads as we have: sums of products in another order round otherwise
+    ours = dict(os.environ)  # noqa: TID251
+    env = ours | {"PYTHONHASHSEED": seed, "PYTHONPATH": os.pathsep.join(sys.path)}
     code = "from tests.property.test_calibrate_laws import digest; print(digest())"
     command = [sys.executable, "-c", code]
     done = subprocess.run(command, env=env, capture_output=True, check=True, text=True)

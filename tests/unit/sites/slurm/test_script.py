@@ -140,6 +140,8 @@ def start(
         env={"PATH": paths, "SEEN": str(tmp_path / "seen"), "QUICK": quick},
         stdout=subprocess.PIPE,
         text=True,
+        # What is ignored from the start, as under nohup, no shell can catch
+        preexec_fn=lambda: signal.signal(signal.SIGHUP, signal.SIG_DFL),
     )
 
 

@@ -16,12 +16,13 @@ CONSTRAINTS := constraints.txt
 endif
 PYTEST := $(BIN)/python -m pytest
 
-.PHONY: help setup demo test lint types unit test-beds test-long test-gpu figures clean
+.PHONY: help setup demo test lint types unit test-beds test-slurm test-long test-gpu figures clean
 
 help:
 	@echo "make demo       set up, then train one model over two sites"
 	@echo "make test       set up, then run every check (no root, under 10 minutes)"
-	@echo "make test-beds  checks that need root: full disks, a browser"
+	@echo "make test-beds  checks that need root: full disks, a browser, a shaped WAN, real Slurm clusters"
+	@echo "make test-slurm of these, the Slurm clusters"
 	@echo "make test-long  the long randomised runs"
 	@echo "make test-gpu   checks and MFU that need an accelerator; says so where there is none"
 	@echo "make figures    measure what docs/figures.md says"
@@ -68,6 +69,9 @@ unit: setup
 
 test-beds: setup
 	@$(PYTEST) -q -m bed tests/beds
+
+test-slurm: setup
+	@$(PYTEST) -q -m bed tests/beds/test_slurm.py
 
 test-long: setup
 	@$(PYTEST) -q --numprocesses 2 --dist worksteal --hypothesis-profile long --timeout 3000 tests/property tests/world

@@ -11,7 +11,7 @@ from gridloom.base.errors import SiteError
 from gridloom.base.files import FULL, cause_of, replace_file
 from gridloom.control import meeting
 from gridloom.control.orders import Start, task_orders, task_refs
-from gridloom.core.state import State, tasks_of
+from gridloom.core.state import State, party, tasks_of
 from gridloom.core.turn import LeaseTerms
 from gridloom.model.action import (
     AnyAction,
@@ -168,9 +168,9 @@ class Dispatch:
 
     def _meet(self, state: State, action: OpenRendezvous) -> list[AnyEvent]:
         attempt = state.jobs[action.job_id].attempt
-        tasks = meeting.party(attempt, action) if attempt is not None else []
-        if attempt is None or not tasks:
+        if attempt is None or attempt.epoch != action.epoch:
             return []
+        tasks = party(attempt, action.life, action.site)
         refs = [_task_ref(action.job_id, attempt, task) for task in tasks]
         try:
             port = self._meeting_port(state, action.job_id, attempt)

@@ -4,20 +4,8 @@ import zlib
 from collections.abc import Iterable, Set
 
 from gridloom.core.state import tasks_of
-from gridloom.model.action import OpenRendezvous
-from gridloom.model.life import Arrival, Attempt, Task
+from gridloom.model.life import Arrival, Attempt
 from gridloom.wire.agent import Rendezvous
-
-
-def party(attempt: Attempt, action: OpenRendezvous) -> list[Task]:
-    """Return the tasks that are to be told, in rank order, unless others have taken their place."""
-    if attempt.epoch != action.epoch:
-        return []
-    return [
-        task
-        for task in tasks_of(attempt)
-        if task.life == action.life and action.site in ("", task.placement.site)
-    ]
 
 
 def rendezvous(attempt: Attempt, port: int) -> Rendezvous:

@@ -6,11 +6,11 @@ start together have all said where they are.
 """
 
 from gridloom.core import reconcile
-from gridloom.core.state import tasks_of
+from gridloom.core.state import party
 from gridloom.core.turn import Turn
 from gridloom.model.action import OpenRendezvous
 from gridloom.model.event import TaskArrived, TaskWaiting
-from gridloom.model.life import Arrival, Attempt, Job, Task, TaskState
+from gridloom.model.life import Arrival, Job, Task, TaskState
 
 
 def heard(turn: Turn, job: Job, task: Task, event: TaskWaiting | TaskArrived) -> None:
@@ -33,8 +33,11 @@ def _arrived(turn: Turn, job: Job, task: Task, arrival: Arrival) -> None:
     task.waits, task.expected_s, task.arrival = "", 0.0, arrival
     attempt = job.attempts[-1]
     site = task.placement.site if task.life > 1 else ""
-    party = _party(attempt, task.life, site)
-    if news and not attempt.stop_sent and all(one.arrival is not None for one in party):
+    if (
+        news
+        and not attempt.stop_sent
+        and all(one.arrival is not None for one in party(attempt, task.life, site))
+    ):
         turn.actions.append(
             OpenRendezvous(
                 job_id=job.job_id,
@@ -44,12 +47,3 @@ def _arrived(turn: Turn, job: Job, task: Task, arrival: Arrival) -> None:
                 life=task.life,
             )
         )
-
-
-def _party(attempt: Attempt, life: int, site: str) -> list[Task]:
-    """Return the tasks that start together: those of the attempt, or of a site that starts anew."""
-    return [
-        task
-        for task in tasks_of(attempt)
-        if task.life == life and site in ("", task.placement.site)
-    ]

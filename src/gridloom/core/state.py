@@ -80,6 +80,21 @@ def tasks_of(attempt: Attempt) -> list[Task]:
     return [attempt.tasks[placed.domain] for placed in attempt.placement.tasks]
 
 
+def party(attempt: Attempt, life: int, site: str) -> list[Task]:
+    """Return the tasks that start together, in rank order.
+
+    Args:
+        attempt: Whose.
+        life: Which life of them.
+        site: The site that starts anew; empty: all of the attempt's start.
+    """
+    return [
+        task
+        for task in tasks_of(attempt)
+        if task.life == life and site in ("", task.placement.site)
+    ]
+
+
 def all_ended(attempt: Attempt) -> bool:
     """Return whether the attempt has no task any more."""
     ended = [task.state is _ENDED for task in attempt.tasks.values()]

@@ -30,7 +30,9 @@ from gridloom.wire.reports import (
 _IN_ORDER = (Arrived, Alive, ReadySeen, StepSeen, CheckpointSeen, Ended)
 
 
-class _Who(TypedDict):
+class Who(TypedDict):
+    """The fields by which a fact says which task it is about."""
+
     job_id: str
     attempt: int
     epoch: int
@@ -57,33 +59,34 @@ def events(task: TaskRef, lines: Iterable[bytes]) -> list[AnyEvent]:
 
 def ended(task: TaskRef, outcome: Outcome) -> TaskEnded:
     """Return the fact that nothing of ``task`` is left."""
-    return TaskEnded(**_who(task), outcome=outcome)
+    return TaskEnded(**who(task), outcome=outcome)
 
 
 def _event(task: TaskRef, report: AnyReport) -> AnyEvent:
-    who = _who(task)
+    about = who(task)
     match report:
         case Arrived():
-            return TaskArrived(**who, arrival=report.arrival)
+            return TaskArrived(**about, arrival=report.arrival)
         case Alive():
-            return TaskRunning(**who)
+            return TaskRunning(**about)
         case ReadySeen():
             return TaskReady(
-                **who,
+                **about,
                 resumed_step=report.resumed_step,
                 notes=report.notes,
                 independent_sites=report.independent_sites,
             )
         case StepSeen():
-            return StepReported(**who, step=report.step)
+            return StepReported(**about, step=report.step)
         case CheckpointSeen():
-            return CheckpointSaved(**who, step=report.step)
+            return CheckpointSaved(**about, step=report.step)
         case Ended():
             return ended(task, report.outcome)
 
 
-def _who(task: TaskRef) -> _Who:
-    return _Who(
+def who(task: TaskRef) -> Who:
+    """Return the fields by which a fact says that it is about ``task``."""
+    return Who(
         job_id=task.job_id,
         attempt=task.attempt,
         epoch=task.epoch,

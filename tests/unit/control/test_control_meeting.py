@@ -5,8 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.unit.control.nouns import attempt
 
-from gridloom.control.meeting import common_port, party, rendezvous
-from gridloom.model.action import OpenRendezvous
+from gridloom.control.meeting import common_port, rendezvous
+from gridloom.core.state import party
 from gridloom.model.life import Arrival
 
 
@@ -56,12 +56,8 @@ def test_two_control_planes_seldom_begin_at_the_same_port() -> None:
 
 def test_who_is_told_and_of_whom() -> None:
     one = attempt()
-    everybody = OpenRendezvous(job_id="job-1", attempt=1, epoch=7)
-    assert [task.placement.domain for task in party(one, everybody)] == list(one.tasks)
-    assert party(attempt(epoch=8), everybody) == [], "another attempt has taken its place"
+    assert [task.placement.domain for task in party(one, 1, "")] == list(one.tasks)
     south = one.tasks["south/s1"]
     south.life, south.arrival = 2, Arrival(node="s9", address="10.0.9.9")
-    assert party(one, OpenRendezvous(job_id="job-1", attempt=1, epoch=7, site="south", life=2)) == [
-        south
-    ]
+    assert party(one, 2, "south") == [south]
     assert rendezvous(one, 4001).addresses == ("10.0.0.1", "10.0.0.2", "10.0.9.9")

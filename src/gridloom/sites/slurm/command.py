@@ -104,7 +104,11 @@ def as_json(argv: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def scancel(
-    job_id: int, *, signal: str = "", to: Literal["steps", "batch", "both"] = "steps"
+    job_id: int,
+    *,
+    signal: str = "",
+    to: Literal["steps", "batch", "both"] = "steps",
+    only_waiting: bool = False,
 ) -> tuple[str, ...]:
     """Return the command that ends a job, or sends it a signal.
 
@@ -112,10 +116,12 @@ def scancel(
         job_id: Which.
         signal: Empty to end it: TERM to its steps, KILL after the site's ``KillWait``.
         to: Whom the signal is for.
+        only_waiting: Leave it alone if it has started.
     """
     whom = {"steps": (), "batch": ("--batch",), "both": ("--full",)}[to]
     how = (f"--signal={signal}", *whom) if signal else ()
-    return ("scancel", *how, str(job_id))
+    which = ("--state=PENDING",) if only_waiting else ()
+    return ("scancel", *how, *which, str(job_id))
 
 
 def control(verb: Literal["hold", "release", "requeue"], job_id: int) -> tuple[str, ...]:

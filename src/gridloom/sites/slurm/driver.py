@@ -19,7 +19,7 @@ from gridloom.model.event import AnyEvent, TaskEnded, TaskRefused, TaskRunning
 from gridloom.model.inventory import Site, SlurmAccess
 from gridloom.model.life import Outcome
 from gridloom.model.reason import Reason, Why
-from gridloom.sites.reports import ended, events
+from gridloom.sites.reports import ended, events, who
 from gridloom.sites.slurm import command
 from gridloom.sites.slurm.client import AwayError, SlurmClient
 from gridloom.sites.slurm.gang import (
@@ -30,8 +30,8 @@ from gridloom.sites.slurm.gang import (
     gang,
     gang_directory,
     submission,
+    supervisor_argv,
 )
-from gridloom.sites.slurm.gang import command as supervisor
 from gridloom.sites.slurm.parse_queue import squeue
 from gridloom.sites.slurm.parse_scontrol import fields
 from gridloom.sites.slurm.records import Job
@@ -167,7 +167,7 @@ class SlurmDriver:
         self, directory: Path, orders: Sequence[TaskOrder], access: SlurmAccess
     ) -> None:
         asked = submission(orders, self._runs, access, self._plane)
-        script = render(asked, supervisor(access.python or sys.executable, directory))
+        script = render(asked, supervisor_argv(access.python or sys.executable, directory))
         for order in orders:
             for rank in order.ranks:
                 Path(rank.log_file).parent.mkdir(parents=True, exist_ok=True)
@@ -197,7 +197,7 @@ class SlurmDriver:
         if found is None:
             script = (one.directory / SCRIPT_FILE).read_text()
             found = command.submitted(self._client.run(command.sbatch(), environment, script))
-        one.placed = Placed(slurm_id=found, environment=environment)
+        one.placed = Placed(slurm_id=found)
         one.seen = Seen(slurm_id=found)
         replace_file(one.directory / JOB_FILE, encode(one.placed))
 
@@ -257,7 +257,7 @@ class SlurmDriver:
         one.seen = seen
         one.over_looks += seen.is_over
         if one.stopped and not one.cancelled and seen.waits:
-            self._client.run(("scancel", "--state=PENDING", str(slurm_id)), environment)
+            self._client.run(command.scancel(slurm_id, only_waiting=True), environment)
             one.cancelled = True
 
     def _was_preempted(self, slurm_id: int, environment: Mapping[str, str]) -> bool:
@@ -282,7 +282,6 @@ class SlurmDriver:
         known = self._tasks.setdefault(task, _Task(directory))
         facts = events(task, known.tail.lines())
         known.has_spoken = known.has_spoken or bool(facts)
-        who = _who(task)
         for fact in [fact for fact in facts if isinstance(fact, TaskEnded)]:
             facts.remove(fact)
             known.end, known.end_seen_s = fact.outcome, self._clock.monotonic_s()
@@ -291,7 +290,7 @@ class SlurmDriver:
         if known.end is not None:
             return [*facts, *self._end(task, known, one, asked=stop is not None)]
         if one.refusal is not None:
-            return [TaskRefused(**who, reason=one.refusal)]
+            return [TaskRefused(**who(task), reason=one.refusal)]
         if one.stopped and one.access is not None and one.placed is None:
             sentence = f"{stop.sentence if stop else 'stopped'}: Slurm had not taken it yet"
             known.end = Outcome(
@@ -302,7 +301,7 @@ class SlurmDriver:
             known.end = end_of(one.seen, stop.sentence if stop else "", self._clock.now_s())
             return [*facts, ended(task, known.end)]
         if not known.has_spoken and one.access is not None:
-            return [wait_of(one.seen, who)]
+            return [wait_of(one.seen, who(task))]
         return facts
 
     def _end(self, task: TaskRef, known: _Task, one: _Gang, *, asked: bool) -> list[AnyEvent]:
@@ -311,7 +310,7 @@ class SlurmDriver:
         if known.end.code is Why.STOP_REQUESTED and not asked:
             waited_s = self._clock.monotonic_s() - known.end_seen_s
             if not one.seen.is_over and waited_s < _WORDLESS_S:
-                return [TaskRunning(**_who(task))]
+                return [TaskRunning(**who(task))]
             known.end = why_asked(known.end, one.seen)
         return [ended(task, known.end)]
 
@@ -346,16 +345,6 @@ def _read(path: Path, type_: Any) -> Any:
         return decode(path.read_bytes(), type_)
     except (OSError, msgspec.MsgspecError):
         return None
-
-
-def _who(task: TaskRef) -> dict[str, Any]:
-    return {
-        "job_id": task.job_id,
-        "attempt": task.attempt,
-        "epoch": task.epoch,
-        "domain": task.domain,
-        "life": task.life,
-    }
 
 
 def _refusal(error: InputError | SiteError | OSError) -> Reason:

@@ -14,7 +14,7 @@ import msgspec
 from gridloom.model.inventory import CPU, SlurmAccess
 from gridloom.sites.slurm.records import Gres
 from gridloom.sites.slurm.submission import Component, Signal, Submission
-from gridloom.wire.agent import Gang, TaskOrder, TaskRef, life_directory
+from gridloom.wire.agent import Gang, TaskOrder, TaskRef, life_directory, task_directory
 
 SCRIPT_FILE = "batch.sh"
 JOB_FILE = "job.json"
@@ -27,11 +27,9 @@ class Placed(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         slurm_id: Slurm's id of it.
-        environment: Variables of the commands by which that Slurm is reached.
     """
 
     slurm_id: int
-    environment: dict[str, str] = {}
 
 
 def gang_directory(runs: PurePath, task: TaskRef) -> PurePath:
@@ -52,9 +50,8 @@ def comment(plane: str, task: TaskRef) -> str:
 
 def gang(orders: Sequence[TaskOrder], runs: PurePath, access: SlurmAccess) -> Gang:
     """Return what the supervisors on the nodes must know to tell which of the tasks is theirs."""
-    life = life_directory(runs / orders[0].task.job_id, orders[0].task.attempt, orders[0].task.life)
-    names = tuple(f"{order.task.site}.{order.task.node}" for order in orders)
-    return Gang(directories=tuple(str(life / name) for name in names), network=access.network)
+    directories = tuple(str(task_directory(runs, order.task)) for order in orders)
+    return Gang(directories=directories, network=access.network)
 
 
 def submission(
@@ -103,6 +100,6 @@ def _component(orders: Sequence[TaskOrder], access: SlurmAccess) -> Component:
     )
 
 
-def command(python: str, directory: PurePath) -> tuple[str, ...]:
+def supervisor_argv(python: str, directory: PurePath) -> tuple[str, ...]:
     """Return what each node runs: the supervisor of whichever task of the gang is its own."""
     return (python, "-P", "-m", "gridloom.agent", "--gang", str(directory))

@@ -1,13 +1,12 @@
 """From what Slurm and a supervisor say of a task to what has happened to it (pure)."""
 
-from typing import Any
-
 import msgspec
 from msgspec.structs import replace
 
 from gridloom.model.event import TaskWaiting
 from gridloom.model.life import Outcome
 from gridloom.model.reason import Why
+from gridloom.sites.reports import Who
 from gridloom.sites.slurm.reasons import waiting
 from gridloom.sites.slurm.records import Job
 from gridloom.sites.slurm.states import JobEnd, JobPhase, job_end, job_phase
@@ -63,7 +62,7 @@ class Seen(msgspec.Struct, frozen=True, kw_only=True):
 _BEFORE = (JobPhase.WAITING, JobPhase.HELD)
 
 
-def wait_of(seen: Seen, who: dict[str, Any]) -> TaskWaiting:
+def wait_of(seen: Seen, who: Who) -> TaskWaiting:
     """Return what a task waits for that has not come up yet."""
     job = seen.job
     if seen.trouble:

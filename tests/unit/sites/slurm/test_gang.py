@@ -6,7 +6,7 @@ from typing import Any
 from tests.unit.sites.slurm.orders import order, ref
 
 from gridloom.model.inventory import SlurmAccess
-from gridloom.sites.slurm.gang import command, comment, gang, gang_directory, submission
+from gridloom.sites.slurm.gang import comment, gang, gang_directory, submission, supervisor_argv
 from gridloom.sites.slurm.script import render
 
 RUNS = Path("/runs")
@@ -15,7 +15,7 @@ RUNS = Path("/runs")
 def script(*orders: Any, **access: Any) -> list[str]:
     asked = submission(orders, RUNS, SlurmAccess(**access), "plane")
     directory = gang_directory(RUNS, orders[0].task)
-    return render(asked, command("/opt/python", directory)).splitlines()
+    return render(asked, supervisor_argv("/opt/python", directory)).splitlines()
 
 
 def test_a_gang_is_one_job_with_one_task_a_node() -> None:

@@ -6,10 +6,11 @@ import pytest
 
 from gridloom.model.life import Outcome
 from gridloom.model.reason import Why
+from gridloom.sites.reports import Who
 from gridloom.sites.slurm.records import ExitCode, Job
 from gridloom.sites.slurm.tell import Seen, end_of, wait_of, why_asked
 
-WHO: dict[str, Any] = {"job_id": "j", "attempt": 1, "epoch": 1, "domain": "hpc/n1"}
+WHO = Who(job_id="j", attempt=1, epoch=1, domain="hpc/n1", life=1)
 
 
 def seen(*states: str, **more: Any) -> Seen:

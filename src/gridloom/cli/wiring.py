@@ -22,6 +22,8 @@ from gridloom.model.action import CloseJob
 from gridloom.model.inventory import Inventory
 from gridloom.model.life import Job
 from gridloom.ports.driver import Driver
+from gridloom.sites.kube.api import Api, Place
+from gridloom.sites.kube.driver import KubeDriver
 from gridloom.sites.local.driver import LocalDriver
 from gridloom.sites.slurm.client import SlurmClient
 from gridloom.sites.slurm.driver import SlurmDriver
@@ -172,11 +174,26 @@ class Plane:
         drivers: dict[str, Driver] = {
             "local": LocalDriver(runs, sys.executable, self.clock, sweep),
             "slurm": SlurmDriver(runs, self.clock, SlurmClient(), DaemonExecutor()),
+            "kubernetes": KubeDriver(runs, self.clock, self._kube, DaemonExecutor()),
         }
         dispatch = Dispatch(self.journal, drivers, runs, terms, close=self._close)
         return ControlLoop(
             self.journal, Intake(self.journal, self.clock, _ROUTINE_S), dispatch, self.clock
         )
+
+    def _kube(self, place: Place) -> Api:
+        """Return the client of a cluster; its library is not everybody's, and takes long to load.
+
+        Raises:
+            SiteError: There is none.
+        """
+        try:
+            from gridloom.sites.kube.client import KubeClient
+        except ImportError as error:
+            raise SiteError(
+                f"{error}; sites under Kubernetes need `pip install 'gridloom[kube]'`"
+            ) from error
+        return KubeClient(place, self.clock)
 
     def _close(self, job: Job, inventory: Inventory | None) -> None:
         close_job(self.settings.runs, job, inventory, self.journal)

@@ -172,9 +172,10 @@ def kube_findings(grid: Reading[Any], here: tuple[str, ...]) -> Iterator[Finding
             place = (*here, "volumes", path)
             yield place, f"`{path}` is no absolute path", "write where pods see it, as `/data`"
         if len(given) != 1:
-            words = " and ".join(f"`{one}`" for one in given) or "nothing"
+            words = " and ".join(f"`{one}`" for one in given)
+            message = f"both {words} are given" if words else "nothing says what it is"
             remedy = "write one of `claim`, `host`, `secret` and `memory`"
-            yield (*here, "volumes", path), f"{words} says what it is", remedy
+            yield (*here, "volumes", path), message, remedy
     if grid.given(*here, "runs", "claim") and grid.given(*here, "runs", "host"):
         yield (*here, "runs", "host"), "both `claim` and `host` are given", "keep one"
     if all(grid.given(*here, f"topology_{one}") for one in ("required", "preferred")):

@@ -15,6 +15,7 @@ from lightkube.config.client_adapter import Client, ConnectionParams
 from lightkube.config.kubeconfig import KubeConfig
 from lightkube.core.exceptions import ConfigError
 
+from gridloom import __version__
 from gridloom.base.clock import Clock
 from gridloom.base.errors import SiteError
 from gridloom.sites.kube.api import (
@@ -223,16 +224,16 @@ class _BusyError(AwayError):
 
 def _connect(place: Place) -> httpx2.Client:
     try:
-        if place.kubeconfig:
-            found = KubeConfig.from_file(place.kubeconfig)
-        else:
-            found = KubeConfig.from_env()
-        config = found.get(place.context or None)
+        path = place.kubeconfig
+        said = KubeConfig.from_file(path) if path else KubeConfig.from_env()
+        config = said.get(place.context or None)
         assert config is not None, "it names no current context"
-        return Client(config, ConnectionParams(timeout=httpx2.Timeout(_TIMEOUT_S)))
+        found = Client(config, ConnectionParams(timeout=httpx2.Timeout(_TIMEOUT_S)))
     except (ConfigError, OSError, ValueError, KeyError, TypeError, AssertionError) as error:
         where = place.kubeconfig or "the kubeconfig"
         raise AwayError(f"{where} cannot be used: {_words(error)}") from error
+    found.headers["User-Agent"] = f"{FIELD_MANAGER}/{__version__}"
+    return found
 
 
 def _kind(answer: Manifest) -> str:

@@ -6,7 +6,7 @@ and programs that print tokens. Its typed objects are not used: what is sent and
 
 import re
 import ssl
-from collections.abc import Iterator, Mapping
+from collections.abc import Generator, Mapping
 from typing import Any
 
 import httpx2
@@ -118,7 +118,7 @@ class KubeClient:
 
     def watch(
         self, resource: Resource, selector: str, version: str
-    ) -> Iterator[tuple[str, Manifest]]:
+    ) -> Generator[tuple[str, Manifest], None, None]:
         """Open a watch and return what comes; it ends by itself after a minute."""
         query = {
             "watch": "true",
@@ -240,7 +240,7 @@ def _kind(answer: Manifest) -> str:
     return str(answer.get("kind", "")).removesuffix("List")
 
 
-def _events(answer: httpx2.Response) -> Iterator[tuple[str, Manifest]]:
+def _events(answer: httpx2.Response) -> Generator[tuple[str, Manifest], None, None]:
     try:
         for line in answer.iter_lines():
             if line:

@@ -11,6 +11,7 @@ from typing import Any
 
 import httpx2
 import msgspec
+import yaml
 from lightkube.config.client_adapter import Client, ConnectionParams
 from lightkube.config.kubeconfig import KubeConfig
 from lightkube.core.exceptions import ConfigError
@@ -43,6 +44,17 @@ _WAIT_S, _WAIT_MAX_S = 0.25, 5.0
 _UNAUTHORIZED, _MISSING, _CONFLICT, _EXPIRED = 401, 404, 409, 410
 _BUSY = frozenset({408, 425, 429, 500, 502, 503, 504})
 _APPLY, _MERGE = "application/apply-patch+yaml", "application/merge-patch+json"
+_UNUSABLE = (
+    ConfigError,
+    OSError,
+    ValueError,
+    LookupError,
+    TypeError,
+    AttributeError,
+    AssertionError,
+    yaml.YAMLError,
+)
+"""What lightkube lets through of a kubeconfig that is none."""
 _SECRETS = re.compile(r"(?i)bearer\s+\S+")
 
 
@@ -229,7 +241,7 @@ def _connect(place: Place) -> httpx2.Client:
         config = said.get(place.context or None)
         assert config is not None, "it names no current context"
         found = Client(config, ConnectionParams(timeout=httpx2.Timeout(_TIMEOUT_S)))
-    except (ConfigError, OSError, ValueError, KeyError, TypeError, AssertionError) as error:
+    except _UNUSABLE as error:
         where = place.kubeconfig or "the kubeconfig"
         raise AwayError(f"{where} cannot be used: {_words(error)}") from error
     found.headers["User-Agent"] = f"{FIELD_MANAGER}/{__version__}"
@@ -282,4 +294,4 @@ def _seconds(text: str) -> float:
 
 def _words(error: Exception) -> str:
     """Return what went wrong, without what a header may have held."""
-    return _SECRETS.sub("Bearer ...", str(error)) or type(error).__name__
+    return " ".join(_SECRETS.sub("Bearer ...", str(error)).split()) or type(error).__name__

@@ -12,6 +12,7 @@ from tests.unit.sites.slurm.orders import order, ref
 
 from gridloom.base.errors import SiteError
 from gridloom.model.event import AnyEvent, TaskRefused, TaskRunning
+from gridloom.model.inventory import Site
 from gridloom.model.reason import Reason, Why
 from gridloom.sites.kube.client import KubeClient
 from gridloom.wire.reports import Alive
@@ -264,3 +265,18 @@ def test_two_sites_in_one_namespace_do_not_meet(desk: Desk) -> None:
     names = [one["metadata"]["labels"]["gridloom/site"] for one in desk.jobs()]
     assert sorted(names) == ["hpc", "other"]
     assert isinstance(desk.api, KubeApi)
+
+
+def test_logs_that_may_not_be_read_are_done_without(desk: Desk) -> None:
+    desk.fails("get", "pods/log", code=403, times=0)
+    desk.submit()
+    desk.until(lambda _: [one["status"]["phase"] for one in desk.pods()] == ["Running"] * 2)
+    desk.end_pods(exit_code=1)
+    first, _ = desk.ends()
+    assert first.sentence.endswith("is gone without a word: exit code 1")
+
+
+def test_a_site_that_says_nothing_of_kubernetes_is_refused(desk: Desk) -> None:
+    desk.site = Site(name="hpc", kind="kubernetes", nodes=())
+    (first, _) = desk.submit().values()
+    assert "does not say how jobs are handed in" in first.sentence

@@ -7,6 +7,7 @@ and programs that print tokens. Its typed objects are not used: what is sent and
 import re
 import ssl
 from collections.abc import Generator, Mapping
+from pathlib import Path
 from typing import Any
 
 import httpx2
@@ -52,6 +53,7 @@ _UNUSABLE = (
     TypeError,
     AttributeError,
     AssertionError,
+    httpx2.InvalidURL,
     yaml.YAMLError,
 )
 """What lightkube lets through of a kubeconfig that is none."""
@@ -67,13 +69,17 @@ class KubeClient:
         Raises:
             AwayError: That cannot be read.
         """
+        self._place = place
         self._namespace = place.namespace
         self._clock = clock
+        self._read = _stamp(place)
         self._http = _connect(place)
+        self._old: list[httpx2.Client] = []
 
     def close(self) -> None:
         """Close the connections."""
-        self._http.close()
+        for one in (self._http, *self._old):
+            one.close()
 
     def apply(self, manifest: Manifest) -> Manifest:
         """Make an object, or make it as it is to be; raise ``RefusedError`` for a conflict."""
@@ -206,17 +212,33 @@ class KubeClient:
             answer.read()
             answer.close()
         except ConfigError as error:
-            raise AwayError(f"its token cannot be had: {error}") from error
-        except (httpx2.TransportError, ssl.SSLError) as error:
+            raise AwayError(f"its token cannot be had: {_words(error)}") from error
+        except RuntimeError as error:  # closed meanwhile
+            raise AwayError(f"{self._url('')}: {_words(error)}") from error
+        except (httpx2.RequestError, ssl.SSLError) as error:
             raise _BusyError(f"{self._url('')}: {_words(error)}") from error
         code, said = answer.status_code, _message(answer)
         if code == _EXPIRED:
             raise ExpiredError(said)
         if code == _UNAUTHORIZED:
+            self._read_again()
             raise AwayError(f"{self._url('')} does not accept our token or certificate: {said}")
         if code in _BUSY:
             raise _BusyError(said, _seconds(answer.headers.get("Retry-After", "")))
         raise RefusedError(code, said)
+
+    def _read_again(self) -> None:
+        """Use what the kubeconfig says now, if it was changed.
+
+        Raises:
+            AwayError: It was; the same request may succeed now.
+        """
+        stamp = _stamp(self._place)
+        if stamp != self._read:
+            changed = _connect(self._place)
+            self._old.append(self._http)  # others may still hear from it
+            self._read, self._http = stamp, changed
+            raise _BusyError(f"{self._place.kubeconfig} was changed")
 
     def _url(self, path: str) -> str:
         return f"{str(self._http.base_url).rstrip('/')}{path}"
@@ -232,6 +254,14 @@ class _BusyError(AwayError):
     def __init__(self, message: str, after_s: float = 0.0) -> None:
         super().__init__(message)
         self.after_s = after_s
+
+
+def _stamp(place: Place) -> float:
+    """Return when the kubeconfig file was changed last; 0 if there is none that was named."""
+    try:
+        return Path(place.kubeconfig).stat().st_mtime if place.kubeconfig else 0.0
+    except OSError:
+        return 0.0
 
 
 def _connect(place: Place) -> httpx2.Client:
@@ -257,7 +287,7 @@ def _events(answer: httpx2.Response) -> Generator[tuple[str, Manifest], None, No
         for line in answer.iter_lines():
             if line:
                 yield _event(line)
-    except httpx2.TransportError as error:
+    except (httpx2.RequestError, httpx2.StreamError) as error:
         raise AwayError(f"a watch was cut off: {_words(error)}") from error
     finally:
         answer.close()

@@ -73,11 +73,13 @@ class Mirror:
         self._looked_s = clock.monotonic_s()
         self._is_over = False
         self._left = len(watched)
-        for one in watched:
-            executor.submit(self._follow, one)
+        self._threads = [executor.submit(self._follow, one) for one in watched]
 
     def touch(self) -> bool:
         """Say that the copies are needed; return whether they are still kept."""
+        for one in self._threads:
+            if one.done():
+                one.result()  # a fault of ours is raised here
         with self._lock:
             self._looked_s = self._clock.monotonic_s()
             return not self._is_over

@@ -1,6 +1,7 @@
 """The client: pages, answers that are none, tokens that stay unseen."""
 
 import http.server
+import os
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -178,6 +179,12 @@ def test_a_watch_that_tells_of_trouble_is_over(
         ("clusters: []\nusers: []\ncontexts: []\n", "", "cannot be used"),
         ("clusters: []\nusers: []\ncontexts: []\n", "other", "cannot be used"),
         (": no yaml :", "", "cannot be used"),
+        (
+            "clusters: [{name: c, cluster: {server: 'http://[::'}}]\nusers: [{name: u}]\n"
+            "contexts: [{name: one, context: {cluster: c, user: u}}]\n",
+            "one",
+            "cannot be used",
+        ),
     ],
 )
 def test_a_kubeconfig_that_is_none_is_told(
@@ -187,6 +194,25 @@ def test_a_kubeconfig_that_is_none_is_told(
     path.write_text(config)
     with pytest.raises(AwayError, match=said):
         KubeClient(Place(kubeconfig=str(path), context=context, namespace="n"), Hasty())
+
+
+def test_a_kubeconfig_with_a_new_token_is_read_again(
+    api: KubeApi, client: KubeClient, tmp_path: Path
+) -> None:
+    config = tmp_path / "team.kubeconfig"
+    old = api.token_of("team", "gridloom")
+    api.tokens["a-new-one"] = api.tokens.pop(old)
+    with pytest.raises(AwayError, match="does not accept our token"):
+        client.get(JOBS, "j")
+    config.write_text(config.read_text().replace(old, "a-new-one"))
+    os.utime(config, (1.0, 1.0))
+    assert client.get(JOBS, "j") is None
+
+
+def test_a_client_that_is_closed_is_away(client: KubeClient) -> None:
+    client.close()
+    with pytest.raises(AwayError, match="closed"):
+        client.get(JOBS, "j")
 
 
 def test_without_a_file_it_is_found_as_others_find_it(

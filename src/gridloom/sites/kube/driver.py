@@ -68,7 +68,7 @@ class KubeDriver:
             one = self._gang(orders[0].task)
             if one.handed is None:
                 self._write(one, site, orders)
-            self._act({one.directory})
+            self._act(self._gangs.keys())
         except InputError as error:
             reason = hands.refusal(SiteError(str(error)))
         except OSError as error:
@@ -186,6 +186,8 @@ class KubeDriver:
         if end is not None:
             heard.end = self._found(task, one, index, asked, end)
             return [*facts, ended(task, heard.end)]
+        if heard.has_spoken and index in one.over_s:  # its lease must last until its end is known
+            return [*facts, TaskRunning(**who(task))]
         if not heard.has_spoken:
             seen = replace(one.seen, trouble=self._cluster(one).trouble())
             return [*facts, tell.wait_of(seen, index, who(task))]
@@ -236,14 +238,22 @@ class KubeDriver:
         """Have done at each cluster what is to be done there, and never wait for it."""
         work: dict[Cluster, list[tuple[KubeGang, Todo]]] = {}
         for directory, one in list(self._gangs.items()):
+            if directory not in live:
+                self._look(one)
             todo = self._todo(one) if one.handed is not None else Todo()
-            if todo == Todo() and directory not in live:
+            if todo == Todo() and directory not in live and not self._is_owed(one):
                 del self._gangs[directory]
             elif one.handed is not None and one.refusal is None:
                 todos = work.setdefault(self._cluster(one), [])
                 todos += [] if todo == Todo() else [(one, todo)]
         for cluster, todos in work.items():
             cluster.have_done(todos)
+
+    def _is_owed(self, one: KubeGang) -> bool:
+        """Return whether a gang that nobody asks after may still have to be taken out."""
+        if one.placed is None or one.is_gone or one.is_deleted:
+            return False
+        return one.stopped and tell.ending(one.seen) is None
 
     def _todo(self, one: KubeGang) -> Todo:
         if one.placed is None:

@@ -32,6 +32,8 @@ _SETTLE_S = 0.5
 """How long after its pod's end what a supervisor said last may take to be seen here."""
 _KILL_MARGIN_S = 15.0
 """How long after a stop's grace a supervisor that does not end is taken out of the cluster."""
+_SILENT_S = 5.0
+"""How often it is asked what hinders a job or a pod that should go on."""
 _LOG_FILE = "supervisor.log"
 
 _Key = tuple[Place, Form, bool]
@@ -189,7 +191,8 @@ class KubeDriver:
         if heard.has_spoken and index in one.over_s:  # its lease must last until its end is known
             return [*facts, TaskRunning(**who(task))]
         if not heard.has_spoken:
-            seen = replace(one.seen, trouble=self._cluster(one).trouble())
+            trouble = self._cluster(one).trouble()
+            seen = replace(one.seen, warning=one.warning, trouble=trouble)
             return [*facts, tell.wait_of(seen, index, who(task))]
         return facts
 
@@ -222,9 +225,9 @@ class KubeDriver:
     def _found(self, task: TaskRef, one: KubeGang, index: int, asked: str, end: Ending) -> Outcome:
         """Return how a task ended that never said so; keep what its pod has printed last."""
         log, path = one.logs.get(index, ""), self._files.place(task) / _LOG_FILE
-        said = next((line.strip() for line in reversed(log.splitlines()) if line.strip()), "")
+        printed = next((line.strip() for line in reversed(log.splitlines()) if line.strip()), "")
         outcome = tell.outcome_of(
-            one.seen, end, who(task), asked=asked, said=said, now_s=self._clock.now_s()
+            one.seen, end, who(task), asked=asked, printed=printed, now_s=self._clock.now_s()
         )
         if outcome.code is not Why.SUPERVISOR_LOST:
             return outcome
@@ -270,7 +273,18 @@ class KubeDriver:
             confirms=one.is_looked and one.seen.run is None,
             deletes=not one.is_deleted and self._is_to_go(one),
             logs=tuple(waits),
+            warns_of=self._silent(one),
         )
+
+    def _silent(self, one: KubeGang) -> str:
+        """Return about what warnings are to be fetched: of what nothing is said for a while."""
+        about, now_s = tell.silent(one.seen), self._clock.monotonic_s()
+        if about != one.silent[0]:
+            one.silent, one.warning = (about, now_s), ""
+        if not about or now_s - one.silent[1] < _SILENT_S:
+            return ""
+        one.silent = (about, now_s)
+        return about
 
     def _is_to_go(self, one: KubeGang) -> bool:
         """Return whether a gang is to be taken out of its cluster before it ends by itself."""

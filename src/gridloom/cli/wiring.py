@@ -25,6 +25,7 @@ from gridloom.ports.driver import Driver
 from gridloom.sites.local.driver import LocalDriver
 from gridloom.sites.slurm.client import SlurmClient
 from gridloom.sites.slurm.driver import SlurmDriver
+from gridloom.sites.slurm.engines import Engines
 from gridloom.sites.threads import DaemonExecutor
 from gridloom.store.journal import SqlJournal
 
@@ -171,7 +172,7 @@ class Plane:
         terms = LeaseTerms()
         drivers: dict[str, Driver] = {
             "local": LocalDriver(runs, sys.executable, self.clock, sweep),
-            "slurm": SlurmDriver(runs, self.clock, SlurmClient(), DaemonExecutor()),
+            "slurm": SlurmDriver(runs, self.clock, Engines(SlurmClient()).of, DaemonExecutor()),
         }
         dispatch = Dispatch(self.journal, drivers, runs, terms, close=self._close)
         return ControlLoop(

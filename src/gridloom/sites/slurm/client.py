@@ -5,23 +5,10 @@ from collections.abc import Mapping, Sequence
 
 from gridloom.base.errors import SiteError
 from gridloom.sites.slurm.command import ENVIRONMENT
+from gridloom.sites.slurm.engine import AwayError, is_away
 
 _TIMEOUT_S = 60.0
 _NO_COMMAND = 127
-_AWAY = (
-    "Unable to contact slurm controller",
-    "Connection refused",
-    "Socket timed out",
-    "Zero Bytes were transmitted",
-    "Communication connection failure",
-    "Slurm temporarily unable to accept job",
-    "Resource temporarily unavailable",
-)
-"""What Slurm's commands say while its controller is away or starting; all else is an answer."""
-
-
-class AwayError(SiteError):
-    """The Slurm controller does not answer: the same command may succeed soon."""
 
 
 class SlurmClient:
@@ -60,6 +47,6 @@ class SlurmClient:
             raise SiteError(f"there is no command {argv[0]} here")
         lines = [line.strip() for line in done.stderr.splitlines() if line.strip()]
         said = lines[-1] if lines else f"exit status {done.returncode}"
-        if any(words in line for words in _AWAY for line in lines):
+        if any(map(is_away, lines)):
             raise AwayError(said)
         raise SiteError(said)

@@ -4,7 +4,13 @@ from collections.abc import Iterable
 from typing import Literal
 
 from gridloom.base.errors import SiteError
-from gridloom.sites.slurm.parse_queue import BETWEEN, SACCT_FORMAT, SINFO_FORMAT, SQUEUE_FORMAT
+from gridloom.sites.slurm.parse_queue import (
+    BETWEEN,
+    PREEMPTIONS_FORMAT,
+    SACCT_FORMAT,
+    SINFO_FORMAT,
+    SQUEUE_FORMAT,
+)
 
 ENVIRONMENT = {"TZ": "UTC0", "SLURM_TIME_FORMAT": "standard", "LC_ALL": "C.UTF-8"}
 """Variables of every command beside its user's own: what it prints is read by these."""
@@ -46,17 +52,13 @@ def squeue(job_ids: Iterable[int] = (), *, user: str = "") -> tuple[str, ...]:
         job_ids: Which; none for all.
         user: Whose; empty for everybody's.
     """
-    asked = [*job_ids]
-    # To ask for a single one that Slurm does not know is an error, to ask twice for it is none
-    ids = ",".join(map(str, asked * 2 if len(asked) == 1 else asked))
-    return (
-        "squeue",
-        "--noheader",
-        "--states=all",
-        *((f"--jobs={ids}",) if ids else ()),
-        *((f"--user={user}",) if user else ()),
-        f"--format={SQUEUE_FORMAT}",
-    )
+    whose = (f"--user={user}",) if user else ()
+    return (*_squeue(job_ids), *whose, f"--format={SQUEUE_FORMAT}")
+
+
+def preemptions(job_ids: Iterable[int]) -> tuple[str, ...]:
+    """Return the command that tells when jobs were preempted, ended ones, too."""
+    return (*_squeue(job_ids), f"--Format={PREEMPTIONS_FORMAT}")
 
 
 def expected_starts(job_ids: Iterable[int]) -> tuple[str, ...]:
@@ -127,3 +129,11 @@ def scancel(
 def control(verb: Literal["hold", "release", "requeue"], job_id: int) -> tuple[str, ...]:
     """Return the command that holds, releases or requeues a job."""
     return ("scontrol", verb, str(job_id))
+
+
+def _squeue(job_ids: Iterable[int]) -> tuple[str, ...]:
+    asked = [*job_ids]
+    # To ask for a single one that Slurm does not know is an error, to ask twice for it is none
+    ids = ",".join(map(str, asked * 2 if len(asked) == 1 else asked))
+    which = (f"--jobs={ids}",) if ids else ()
+    return ("squeue", "--noheader", "--states=all", *which)

@@ -173,7 +173,13 @@ def _job(row: Row) -> Job:
         batch_host=read.text("batch_host"),
         priority=read.integer("priority"),
         work_directory=read.plain("current_working_directory", "working_directory"),
+        preempted_s=_preempted_s(read),
     )
+
+
+def _preempted_s(read: _Reader) -> float | None:
+    told = read.any("preempt_time")
+    return None if told is None else values.time_s(told) or 0.0
 
 
 def _gres_asked(read: _Reader) -> tuple[Any, ...]:

@@ -22,6 +22,13 @@ from gridloom.sites.slurm.parse_queue import SACCT_FORMAT, SINFO_FORMAT, SQUEUE_
             ["squeue", "--noheader", "--states=all", "--user=me", f"--format={SQUEUE_FORMAT}"],
         ),
         (
+            command.preemptions([3]),
+            [
+                *("squeue", "--noheader", "--states=all", "--jobs=3,3"),
+                "--Format=jobid:20,preempttime:30",
+            ],
+        ),
+        (
             command.expected_starts([3]),
             ["squeue", "--start", "--noheader", "--jobs=3", f"--format={SQUEUE_FORMAT}"],
         ),

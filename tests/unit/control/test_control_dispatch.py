@@ -13,7 +13,7 @@ from gridloom.control.dispatch import Dispatch
 from gridloom.core.state import State
 from gridloom.core.turn import LeaseTerms
 from gridloom.model.action import AnyAction, CloseJob, OpenRendezvous, RenewLease, StopTask
-from gridloom.model.event import AnyEvent, TaskRefused
+from gridloom.model.event import AnyEvent, NodeMarked, TaskRefused
 from gridloom.model.inventory import Inventory, Site
 from gridloom.model.life import Arrival, Job, JobState, Outcome
 from gridloom.model.reason import Reason, Why
@@ -31,6 +31,7 @@ class NotingDriver:
         self.refuse: dict[str, Reason] = {}
         self.fail: set[str] = set()
         self.chooses_nodes = False
+        self.marks: list[NodeMarked] | None = []
         self.next_port = 4000
 
     def submit(self, site: Site, orders: Sequence[TaskOrder]) -> Mapping[TaskRef, Reason]:
@@ -56,6 +57,9 @@ class NotingDriver:
         self.calls.append(("observe", *(task.domain for task in tasks)))
         self.observed.extend(tasks)
         return []
+
+    def standing(self, site: Site) -> list[NodeMarked] | None:
+        return self.marks
 
     def free_port(
         self, address: str, ports: tuple[int, int], taken: frozenset[int], count: int = 1
@@ -393,3 +397,12 @@ def test_nobody_is_told_of_an_attempt_that_is_over(tmp_path: Path, state: JobSta
     desk.put(MEET)
     desk.dispatch.run(desk.state)
     assert len(desk.driver.calls) == count
+
+
+def test_what_a_site_says_of_its_nodes_is_seen_with_its_tasks(tmp_path: Path) -> None:
+    desk = Desk(tmp_path)
+    drained = NodeMarked(domain="north/n1", mark="drain", sentence="fans", by_site=True)
+    desk.driver.marks = [drained]
+    assert desk.dispatch.observe(desk.state).count(drained) >= 1
+    desk.driver.marks = None
+    assert desk.dispatch.observe(desk.state) == []

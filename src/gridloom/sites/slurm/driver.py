@@ -53,7 +53,7 @@ from gridloom.wire.agent import (
 _POLL_S = 1.0
 """Between two looks at the queue of one Slurm: one call for all jobs."""
 _WORDLESS_S = 20.0
-"""How long Slurm may take to say why it has asked a task to stop."""
+"""How long Slurm may take to say why it has asked a task to stop, beyond the grace."""
 _SILENCE_S = 5.0
 """How long an answer may take until it is told that there is none."""
 _ACCESS_FILE = "access.json"
@@ -71,6 +71,12 @@ class _Gang:
         self.stopped = False
         self.refusal: Reason | None = None
         self.cancelled = False
+
+    @property
+    def grace_s(self) -> float:
+        """How long its tasks may take to save."""
+        signal = self.mark.submission.signal if self.mark is not None else None
+        return signal.before_s if signal is not None else 0.0
 
     @property
     def is_settled(self) -> bool:
@@ -289,7 +295,8 @@ class SlurmDriver:
         assert known.end is not None
         if known.end.code is Why.STOP_REQUESTED and not asked:
             waited_s = self._clock.monotonic_s() - known.end_seen_s
-            if not one.seen.is_over and waited_s < _WORDLESS_S:
+            # Its neighbours may use their grace to the end, and Slurm says why once all are gone
+            if not one.seen.is_over and waited_s < one.grace_s + _WORDLESS_S:
                 return [TaskRunning(**who(task))]
             known.end = why_asked(known.end, one.seen)
         return [ended(task, known.end)]

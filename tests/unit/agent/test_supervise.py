@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 from tests.fakes.processes import FakeProcesses, Program, ScriptedClock
 
-from gridloom.agent.supervise import Supervisor, last_words, rank_argv, rank_environment
+from gridloom.agent.rank import rank_argv, rank_environment
+from gridloom.agent.supervise import Supervisor, last_words
 from gridloom.base.codec import encode
 from gridloom.base.errors import SiteError
 from gridloom.model.inventory import CPU

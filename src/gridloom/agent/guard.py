@@ -42,8 +42,8 @@ def guard(
     for warning in handed_on:
         signal.signal(warning, lambda received, _: os.kill(pid, received))
     stuck = _watch(reader, patience_s)
-    for number in {signal.SIGTERM, signal.SIGUSR1, *handed_on}:
-        signal.signal(number, signal.SIG_IGN)
+    for heard in {signal.SIGTERM, signal.SIGUSR1, *handed_on}:
+        signal.signal(heard, signal.SIG_IGN)
     os.close(reader)
     if stuck:
         os.kill(pid, signal.SIGKILL)

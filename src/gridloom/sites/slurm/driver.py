@@ -21,6 +21,7 @@ from gridloom.model.life import Outcome
 from gridloom.model.reason import Reason, Why
 from gridloom.sites.reports import ended, events, who
 from gridloom.sites.slurm import command
+from gridloom.sites.slurm.batch import batch_order, render_batch
 from gridloom.sites.slurm.client import AwayError, SlurmClient
 from gridloom.sites.slurm.gang import (
     JOB_FILE,
@@ -71,6 +72,7 @@ class _Gang:
     def __init__(self, directory: Path) -> None:
         self.directory = directory
         self.access: SlurmAccess | None = None
+        self.speaker: TaskRef | None = None
         self.placed: Placed | None = None
         self.seen = Seen()
         self.over_looks = 0
@@ -166,8 +168,14 @@ class SlurmDriver:
     def _write_gang(
         self, directory: Path, orders: Sequence[TaskOrder], access: SlurmAccess
     ) -> None:
-        asked = submission(orders, self._runs, access, self._plane)
-        script = render(asked, supervisor_argv(access.python or sys.executable, directory))
+        python = access.python or sys.executable
+        is_batch = orders[0].batch is not None
+        if is_batch:
+            script = render_batch(orders, self._runs, access, self._plane, python)
+            orders = [batch_order(order) for order in orders]
+        else:
+            asked = submission(orders, self._runs, access, self._plane)
+            script = render(asked, supervisor_argv(python, directory))
         for order in orders:
             for rank in order.ranks:
                 Path(rank.log_file).parent.mkdir(parents=True, exist_ok=True)
@@ -177,7 +185,11 @@ class SlurmDriver:
         directory.mkdir(parents=True, exist_ok=True)
         replace_file(directory / GANG_FILE, encode(gang(orders, self._runs, access)))
         replace_file(directory / SCRIPT_FILE, script.encode())
-        mark = {"comment": comment(self._plane, orders[0].task), "access": access}
+        mark = _Mark(
+            comment=comment(self._plane, orders[0].task),
+            access=access,
+            speaker=orders[0].task if is_batch else None,
+        )
         replace_file(directory / _ACCESS_FILE, encode(mark))
 
     def _hand_in(self, one: _Gang) -> None:
@@ -279,7 +291,9 @@ class SlurmDriver:
 
     def _observe(self, task: TaskRef, one: _Gang) -> list[AnyEvent]:
         directory = Path(task_directory(self._runs, task))
-        known = self._tasks.setdefault(task, _Task(directory))
+        # Of a batch script one supervisor speaks for all its nodes
+        speaks = Path(task_directory(self._runs, one.speaker)) if one.speaker else directory
+        known = self._tasks.setdefault(task, _Task(speaks))
         facts = events(task, known.tail.lines())
         known.has_spoken = known.has_spoken or bool(facts)
         for fact in [fact for fact in facts if isinstance(fact, TaskEnded)]:
@@ -305,13 +319,17 @@ class SlurmDriver:
         return facts
 
     def _end(self, task: TaskRef, known: _Task, one: _Gang, *, asked: bool) -> list[AnyEvent]:
-        """Return how a task ended: if its site asked it to stop, once the site has said why."""
+        """Return how a task ended: if its site asked it to stop, once the site has said why.
+
+        Of a batch script once nothing of it is left on any node: no supervisor is on the others.
+        """
         assert known.end is not None
-        if known.end.code is Why.STOP_REQUESTED and not asked:
+        if one.speaker or (known.end.code is Why.STOP_REQUESTED and not asked):
             waited_s = self._clock.monotonic_s() - known.end_seen_s
             if not one.seen.is_over and waited_s < _WORDLESS_S:
                 return [TaskRunning(**who(task))]
-            known.end = why_asked(known.end, one.seen)
+            if not asked:
+                known.end = why_asked(known.end, one.seen)
         return [ended(task, known.end)]
 
     def _gang(self, directory: Path) -> _Gang:
@@ -320,7 +338,8 @@ class SlurmDriver:
         if one is None or one.access is None:
             one = self._gangs[directory] = _Gang(directory)
             mark = _read(directory / _ACCESS_FILE, _Mark)
-            one.access = mark.access if mark is not None else None
+            if mark is not None:
+                one.access, one.speaker = mark.access, mark.speaker
             one.placed = _read(directory / JOB_FILE, Placed)
             if one.placed is not None:
                 one.seen = Seen(slurm_id=one.placed.slurm_id)
@@ -338,6 +357,7 @@ class SlurmDriver:
 class _Mark(msgspec.Struct, frozen=True, kw_only=True):
     comment: str
     access: SlurmAccess
+    speaker: TaskRef | None = None
 
 
 def _read(path: Path, type_: Any) -> Any:

@@ -41,9 +41,6 @@ def task_orders(
     """
     orders = []
     first_rank = 0
-    argv = spec.program.argv
-    if spec.batch is not None:
-        argv = (*argv, str(run_dir / BATCH_FILE))
     for node_rank, task in enumerate(start.placement.tasks):
         if not _starts(start, task):
             first_rank += len(task.devices)
@@ -68,7 +65,7 @@ def task_orders(
         orders.append(
             TaskOrder(
                 task=_ref(start, task),
-                argv=argv,
+                argv=_argv(spec, run_dir),
                 workdir=spec.program.workdir,
                 env=spec.program.env,
                 accelerator=start.placement.option.accelerator,
@@ -86,6 +83,11 @@ def task_orders(
 def log_path(run_dir: PurePath, attempt: int, rank: int) -> PurePath:
     """Return where the output of one rank of one attempt goes."""
     return run_dir / "logs" / f"attempt-{attempt}" / f"rank-{rank}.log"
+
+
+def _argv(spec: JobSpec, run_dir: PurePath) -> tuple[str, ...]:
+    script = () if spec.batch is None else (str(run_dir / BATCH_FILE),)
+    return (*spec.program.argv, *script)
 
 
 def _starts(start: Start, task: TaskPlacement) -> bool:

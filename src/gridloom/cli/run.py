@@ -18,6 +18,7 @@ def run(job: JobPath, /, *, grid: Grid = None, yes: Yes = False, json: Json = Fa
     from gridloom.cli.home import usable
     from gridloom.cli.output import say
     from gridloom.cli.prepare import prepare
+    from gridloom.cli.submit import notes_of
     from gridloom.cli.wiring import Plane
 
     found = usable(settings.read())
@@ -28,6 +29,8 @@ def run(job: JobPath, /, *, grid: Grid = None, yes: Yes = False, json: Json = Fa
         raise InputError([prepared.file.problem(("array",), message, remedy)])
     if not json:
         show_plan(prepared)
+        for note in notes_of(prepared):
+            say(note, stderr=True)
     if not confirm(yes=yes or json):
         say("not handed in")
         return 1

@@ -20,6 +20,7 @@ from gridloom.model.inventory import Site, SlurmAccess
 from gridloom.model.life import Outcome
 from gridloom.model.reason import Reason, Why
 from gridloom.sites.reports import ended, events, who
+from gridloom.sites.slurm.batch import batch_order, render_batch
 from gridloom.sites.slurm.engine import AwayError, SlurmEngine
 from gridloom.sites.slurm.gang import (
     JOB_FILE,
@@ -71,6 +72,11 @@ class _Gang:
         self.stopped = False
         self.refusal: Reason | None = None
         self.cancelled = False
+
+    @property
+    def speaker(self) -> TaskRef | None:
+        """Of a batch script: the task that runs it, and speaks for those on other nodes."""
+        return self.mark.speaker if self.mark is not None else None
 
     @property
     def grace_s(self) -> float:
@@ -177,8 +183,16 @@ class SlurmDriver:
     def _write_gang(
         self, directory: Path, orders: Sequence[TaskOrder], access: SlurmAccess
     ) -> None:
+        python = access.python or sys.executable
+        is_batch = orders[0].batch is not None
         asked = submission(orders, self._runs, access, self._plane)
-        script = render(asked, supervisor_argv(access.python or sys.executable, directory))
+        if is_batch:
+            if access.rest is not None:
+                raise InputError("a batch script is handed in by sbatch, and not by slurmrestd")
+            script = render_batch(orders, self._runs, access, self._plane, python)
+            orders = [batch_order(order) for order in orders]
+        else:
+            script = render(asked, supervisor_argv(python, directory))
         for order in orders:
             for rank in order.ranks:
                 Path(rank.log_file).parent.mkdir(parents=True, exist_ok=True)
@@ -188,7 +202,7 @@ class SlurmDriver:
         directory.mkdir(parents=True, exist_ok=True)
         replace_file(directory / GANG_FILE, encode(gang(orders, self._runs, access)))
         replace_file(directory / SCRIPT_FILE, script.encode())
-        mark = _Mark(access=access, submission=asked)
+        mark = _Mark(access=access, submission=asked, speaker=orders[0].task if is_batch else None)
         replace_file(directory / _ACCESS_FILE, encode(mark))
 
     def _hand_in(self, one: _Gang, engine: SlurmEngine) -> None:
@@ -265,7 +279,9 @@ class SlurmDriver:
 
     def _observe(self, task: TaskRef, one: _Gang) -> list[AnyEvent]:
         directory = Path(task_directory(self._runs, task))
-        known = self._tasks.setdefault(task, _Task(directory))
+        # Of a batch script one supervisor speaks for all its nodes
+        speaks = Path(task_directory(self._runs, one.speaker)) if one.speaker else directory
+        known = self._tasks.setdefault(task, _Task(speaks))
         facts = events(task, known.tail.lines())
         known.has_spoken = known.has_spoken or bool(facts)
         for fact in [fact for fact in facts if isinstance(fact, TaskEnded)]:
@@ -291,14 +307,18 @@ class SlurmDriver:
         return facts
 
     def _end(self, task: TaskRef, known: _Task, one: _Gang, *, asked: bool) -> list[AnyEvent]:
-        """Return how a task ended: if its site asked it to stop, once the site has said why."""
+        """Return how a task ended: if its site asked it to stop, once the site has said why.
+
+        Of a batch script once nothing of it is left on any node: no supervisor is on the others.
+        """
         assert known.end is not None
-        if known.end.code is Why.STOP_REQUESTED and not asked:
+        if one.speaker or (known.end.code is Why.STOP_REQUESTED and not asked):
             waited_s = self._clock.monotonic_s() - known.end_seen_s
             # Its neighbours may use their grace to the end, and Slurm says why once all are gone
             if not one.seen.is_over and waited_s < one.grace_s + _WORDLESS_S:
                 return [TaskRunning(**who(task))]
-            known.end = why_asked(known.end, one.seen)
+            if not asked:
+                known.end = why_asked(known.end, one.seen)
         return [ended(task, known.end)]
 
     def _gang(self, directory: Path) -> _Gang:
@@ -327,10 +347,12 @@ class _Mark(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         access: How the site's Slurm is reached.
         submission: What it is asked for; its comment tells the job from all others.
+        speaker: Of a batch script: the task that runs it.
     """
 
     access: SlurmAccess
     submission: Submission
+    speaker: TaskRef | None = None
 
 
 def _whole(told: Sequence[Job]) -> dict[int, Job]:

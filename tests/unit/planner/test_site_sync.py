@@ -10,6 +10,7 @@ from gridloom.planner.site_sync import (
     LOSS_BOUND,
     MEASURED_RULE,
     PUBLISHED_RULE,
+    SPEED_ENOUGH,
     adaptive,
     candidates,
     choose,
@@ -132,6 +133,28 @@ def test_more_sites_travel_by_the_slowest_link_and_burden_the_leader() -> None:
     assert forecast(OUTER, three).travel_s == forecast(OUTER, SMALL).travel_s
     assert forecast(OUTER, three).tokens_ratio < forecast(OUTER, SMALL).tokens_ratio
     assert forecast(OUTER, three).bytes_per_token == 2 * forecast(OUTER, SMALL).bytes_per_token
+
+
+def test_of_what_is_fast_enough_the_least_loss_is_chosen() -> None:
+    fast = choose(SMALL).within
+    assert fast.tokens_ratio >= SPEED_ENOUGH
+    for how in candidates(SMALL):
+        other = forecast(how, SMALL)
+        if other.tokens_ratio >= SPEED_ENOUGH:
+            assert fast.loss.share <= other.loss.share + 0.0005
+    quick = replace(SMALL, step_s=0.05)  # the processor has no time for any of them
+    slow = choose(quick).within
+    assert slow.tokens_ratio < SPEED_ENOUGH
+    for how in candidates(quick):
+        other = forecast(how, quick)
+        if other.loss.share <= LOSS_BOUND:
+            assert slow.worth >= other.worth - 0.0005
+
+
+def test_what_a_network_does_not_slow_is_sent_whole() -> None:
+    near = SyncLink(bytes_per_s=1e12, rtt_s=1e-6)
+    long = replace(SMALL, step_s=60.0, shares_cores=False, links=(near,))
+    assert choose(long).best.how == SiteSync()
 
 
 def test_on_a_slow_link_outer_steps_are_chosen_within_the_bound() -> None:

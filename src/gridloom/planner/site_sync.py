@@ -83,11 +83,11 @@ def choose(
     That is the one with the least loss of those that train at nearly the speed that there is
     without a network (``SPEED_ENOUGH``); where there is none, the one that is at an equal loss
     soonest. Of methods as good, to a thousandth, the one that is sooner, that sends fewer bytes,
-    that costs less in loss; then the earlier one of ``candidates``. Every step averaged whole costs none:
-    there is always one to choose. Where a link is so slow that a method beyond the bound is at an
-    equal loss in less than half of the time, that one is named, too. An interval of 0 is among the
-    rivals and never chosen: it follows the processor as it turns out to be, so that nobody can say
-    beforehand what it costs in loss.
+    that costs less in loss; then the earlier one of ``candidates``. Every step averaged whole costs
+    none: there is always one to choose. Where a link is so slow that a method beyond the bound is
+    at an equal loss in less than half of the time, that one is named, too. An interval of 0 is
+    among the rivals and never chosen: it follows the processor as it turns out to be, so that
+    nobody can say beforehand what it costs in loss.
     """
     found = [forecast(how, situation, rows) for how in candidates(situation)]
 

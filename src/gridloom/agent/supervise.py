@@ -239,7 +239,7 @@ class Supervisor:
         if told is None:
             return None
         self._awaits, self._heartbeat_due_s = None, 0.0
-        self._order = told_where(self._order, told)
+        self._order = told_where(self._order, told, self._directory / RENDEZVOUS_FILE)
         return self._start_ranks()
 
     def _beat(self, now_s: float) -> None:
@@ -364,8 +364,14 @@ class Supervisor:
             self._clock.sleep(_TICK_S)
 
 
-def told_where(order: TaskOrder, rendezvous: Rendezvous) -> TaskOrder:
-    """Return an order whose ranks know where the tasks of their attempt are."""
+def told_where(order: TaskOrder, rendezvous: Rendezvous, file: Path) -> TaskOrder:
+    """Return an order whose ranks know where the tasks of their attempt are.
+
+    Args:
+        order: The order.
+        rendezvous: Where they are.
+        file: Where it stands when one of them is elsewhere.
+    """
     replace, addresses = msgspec.structs.replace, rendezvous.addresses
     ranks = tuple(
         replace(
@@ -375,6 +381,7 @@ def told_where(order: TaskOrder, rendezvous: Rendezvous) -> TaskOrder:
                 node_addresses=addresses,
                 master_address=addresses[0],
                 master_port=rendezvous.port,
+                rendezvous_file=str(file),
             ),
         )
         for one in order.ranks

@@ -15,7 +15,7 @@ from gridloom.base.clock import Clock
 from gridloom.base.codec import decode, encode
 from gridloom.base.errors import InputError, SiteError
 from gridloom.base.files import LineTail, cause_of, replace_file
-from gridloom.model.event import AnyEvent, TaskEnded, TaskRefused, TaskRunning
+from gridloom.model.event import AnyEvent, NodeMarked, TaskEnded, TaskRefused, TaskRunning
 from gridloom.model.inventory import Site, SlurmAccess
 from gridloom.model.life import Outcome
 from gridloom.model.reason import Reason, Why
@@ -32,6 +32,7 @@ from gridloom.sites.slurm.gang import (
 )
 from gridloom.sites.slurm.records import Job
 from gridloom.sites.slurm.script import render
+from gridloom.sites.slurm.standing import NodeWatch
 from gridloom.sites.slurm.submission import Submission
 from gridloom.sites.slurm.tell import Seen, end_of, wait_of, why_asked
 from gridloom.wire.agent import (
@@ -112,6 +113,7 @@ class SlurmDriver:
         self._clock = clock
         self._engines = engines
         self._executor = executor
+        self._nodes = NodeWatch(clock, engines, executor)
         self._asked: dict[SlurmEngine, Future[None]] = {}
         self._plane = f"{zlib.crc32(str(self._runs).encode()):08x}"
         self._gangs: dict[Path, _Gang] = {}
@@ -153,6 +155,10 @@ class SlurmDriver:
             with contextlib.suppress(OSError):  # of what we cannot see now we do not speak now
                 facts.extend(self._observe(task, one))
         return facts
+
+    def standing(self, site: Site) -> Sequence[NodeMarked] | None:
+        """Return which nodes Slurm keeps from work, as of a look a few seconds ago."""
+        return self._nodes.standing(site)
 
     def free_port(
         self, address: str, ports: tuple[int, int], taken: frozenset[int], count: int = 1

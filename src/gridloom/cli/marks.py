@@ -67,7 +67,6 @@ def jobs_on(state: State, domain: str) -> list[str]:
         for job in sorted(state.jobs.values(), key=lambda job: job.job_id)
         if job.attempt is not None
         and any(
-            domain in (stands_on(task), task.placement.site)
-            for task in live_tasks(job.attempt)
+            domain in (stands_on(task), task.placement.site) for task in live_tasks(job.attempt)
         )
     ]

@@ -109,7 +109,9 @@ class Dispatch:
             fact for kind, refs in by_kind.items() for fact in self._drivers[kind].observe(refs)
         ]
         for site in state.inventory.sites if state.inventory is not None else ():
-            seen.extend(standing.news(state.marks, site.name, self._drivers[site.kind].standing(site)))
+            seen.extend(
+                standing.news(state.marks, site.name, self._drivers[site.kind].standing(site))
+            )
         return seen
 
     def _carry_out(self, state: State, action: AnyAction) -> Sequence[AnyEvent]:

@@ -51,7 +51,9 @@ def test_nothing_is_news_while_the_site_cannot_be_asked() -> None:
         max_size=6,
     )
 )
-def test_the_core_ends_up_with_what_the_site_said_last(history: list[dict[str, str] | None]) -> None:
+def test_the_core_ends_up_with_what_the_site_said_last(
+    history: list[dict[str, str] | None],
+) -> None:
     machine, now_s = Machine(), 1.0
     for told in history:
         asked = None if told is None else [said(node, mark) for node, mark in told.items()]

@@ -14,13 +14,21 @@ _NO_COMMAND = 127
 class SlurmClient:
     """Runs Slurm's commands."""
 
-    def run(self, argv: Sequence[str], environment: Mapping[str, str], stdin: str = "") -> str:
+    def run(
+        self,
+        argv: Sequence[str],
+        environment: Mapping[str, str],
+        stdin: str = "",
+        *,
+        with_notes: bool = False,
+    ) -> str:
         """Return what a command prints.
 
         Args:
             argv: Its words.
             environment: Variables beside those of this process.
             stdin: What it reads.
+            with_notes: Also what it prints where errors go, as ``sbatch --test-only`` does.
 
         Raises:
             AwayError: Slurm does not answer.
@@ -42,7 +50,7 @@ class SlurmClient:
         except OSError as error:
             raise SiteError(f"{argv[0]} cannot be run: {error.strerror}") from error
         if done.returncode == 0:
-            return done.stdout
+            return done.stdout + done.stderr if with_notes else done.stdout
         if done.returncode == _NO_COMMAND:
             raise SiteError(f"there is no command {argv[0]} here")
         lines = [line.strip() for line in done.stderr.splitlines() if line.strip()]

@@ -105,6 +105,19 @@ def as_json(argv: tuple[str, ...]) -> tuple[str, ...]:
     return (argv[0], "--json", *(word for word in argv[1:] if not word.startswith(shaping)))
 
 
+def associations(user: str) -> tuple[str, ...]:
+    """Return the command that tells what a user may charge: account, partition, qualities."""
+    return (
+        *("sacctmgr", "--noheader", "--parsable2", "show", "associations"),
+        *(f"user={user}", "format=account,partition,qos"),
+    )
+
+
+def qualities() -> tuple[str, ...]:
+    """Return the command that tells the names of all qualities of service."""
+    return ("sacctmgr", "--noheader", "--parsable2", "show", "qos", "format=name")
+
+
 def scancel(
     job_id: int,
     *,

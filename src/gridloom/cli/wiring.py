@@ -19,13 +19,15 @@ from gridloom.core.machine import Machine
 from gridloom.core.state import State
 from gridloom.core.turn import LeaseTerms
 from gridloom.model.action import CloseJob
-from gridloom.model.inventory import Inventory
+from gridloom.model.inventory import Inventory, Site, SlurmAccess
 from gridloom.model.life import Job
 from gridloom.ports.driver import Driver
 from gridloom.sites.local.driver import LocalDriver
 from gridloom.sites.slurm.client import SlurmClient
 from gridloom.sites.slurm.driver import SlurmDriver
+from gridloom.sites.slurm.engine import SlurmEngine
 from gridloom.sites.slurm.engines import Engines
+from gridloom.sites.slurm.gather import Commands
 from gridloom.sites.threads import DaemonExecutor
 from gridloom.store.journal import SqlJournal
 
@@ -35,6 +37,12 @@ _ROUTINE_S = 2.0
 _BEAT_S = 0.1
 _HEIR_S = 10.0
 """How long to lead on until the process that is to take over is ready."""
+
+
+def slurm_of(site: Site) -> tuple[SlurmEngine, Commands | None]:
+    """Return how the Slurm of a site is asked, and its commands where they are what is used."""
+    access, client = site.slurm or SlurmAccess(), SlurmClient()
+    return Engines(client).of(access), Commands(client, access.environment)
 
 
 class Plane:

@@ -1,7 +1,7 @@
 """What a probe on a node tells of a site (pure)."""
 
 import ipaddress
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import msgspec
 
@@ -95,16 +95,22 @@ def _silence(probed: Probed) -> Finding:
             "let GRIDLOOM_HOME name a directory on a file system that this machine and the nodes"
             " share",
         )
-    lines = [line for line in probed.log.splitlines() if line.strip()]
-    said = " / ".join(lines[-_LINES_MAX:])
+    return _log(probed, [line.strip() for line in probed.log.splitlines() if line.strip()])
+
+
+def _log(probed: Probed, lines: Sequence[str]) -> Finding:
+    """Return what a probe's output tells that ended without a report."""
     named = "`python:` of the site names the interpreter there"
-    if "No module named" in said:
-        found = f"{probed.python} on the node has no gridloom: {said}"
-        return fail("python", found, f"install gridloom for it there; {named}")
-    if any(words in said for words in _NO_PYTHON):
-        found = f"the node cannot start {probed.python}: {said}"
-        return fail("python", found, f"{named}: it must be at the same path on every node")
-    return fail("probe", f"{probed.ended} without a report: {said or 'it printed nothing'}", named)
+    for line in lines:
+        if "No module named" in line:
+            remedy = f"install gridloom for it there; {named}"
+            return fail("python", f"on the node: {line}", remedy)
+    for line in lines:
+        if probed.python in line and any(words in line for words in _NO_PYTHON):
+            remedy = f"{named}: it must be at the same path on every node"
+            return fail("python", f"on the node: {line}", remedy)
+    said = " / ".join(lines[-_LINES_MAX:]) or "it printed nothing"
+    return fail("probe", f"{probed.ended} without a report: {said}", named)
 
 
 def _times(probed: Probed) -> Finding:

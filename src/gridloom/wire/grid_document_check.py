@@ -9,7 +9,7 @@ from gridloom.wire.documents_names import SITE_NAME
 from gridloom.wire.documents_values import did_you_mean
 from gridloom.wire.grid_document import GridDocument
 from gridloom.wire.queue_document_check import check_bookings, check_queues
-from gridloom.wire.topology_document_check import check_topology
+from gridloom.wire.topology_document_check import check_topology, tells_nodes
 
 Grid = Reading[GridDocument]
 
@@ -37,9 +37,13 @@ def _sites(grid: Grid) -> Iterator[Finding]:
         if nodes and short:
             message = "both `nodes` and `accelerators` are given"
             yield (*here, "accelerators"), message, "keep one; nodes have accelerators of their own"
-        elif not short and all(grid.raw(*here, form) in (None, {}) for form in _FORMS):
+        elif not short and not tells_nodes(grid, name) and _is_silent(grid, here):
             remedy = "write `accelerators: cpu:2`, or `nodes:` with their accelerators"
             yield here, "the site has neither `nodes` nor `accelerators`", remedy
+
+
+def _is_silent(grid: Grid, here: tuple[str, str]) -> bool:
+    return all(grid.raw(*here, form) in (None, {}) for form in _FORMS)
 
 
 def _engine(grid: Grid, here: tuple[str, str]) -> Iterator[Finding]:

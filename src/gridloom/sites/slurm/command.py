@@ -61,10 +61,15 @@ def preemptions(job_ids: Iterable[int]) -> tuple[str, ...]:
     return (*_squeue(job_ids), f"--Format={PREEMPTIONS_FORMAT}")
 
 
-def expected_starts(job_ids: Iterable[int]) -> tuple[str, ...]:
-    """Return the command that tells, in the same columns, when jobs that wait may start."""
+def expected_starts(job_ids: Iterable[int] = ()) -> tuple[str, ...]:
+    """Return the command that tells, in the same columns, when jobs that wait may start.
+
+    Args:
+        job_ids: Which; none for all.
+    """
     ids = ",".join(map(str, job_ids))
-    return ("squeue", "--start", "--noheader", f"--jobs={ids}", f"--format={SQUEUE_FORMAT}")
+    which = (f"--jobs={ids}",) if ids else ()
+    return ("squeue", "--start", "--noheader", *which, f"--format={SQUEUE_FORMAT}")
 
 
 def sacct(job_ids: Iterable[int]) -> tuple[str, ...]:

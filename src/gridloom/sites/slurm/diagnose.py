@@ -326,7 +326,9 @@ def _trials(facts: Facts) -> Iterator[Finding]:
         what = few(trial.what for trial in together)
         if is_taken:
             when = said.partition(" to start at ")[2].partition(" ")[0]
-            yield ok("trial", f"{what}: Slurm would start it at {when or 'some time'}")
+            yield ok(
+                "trial", f"{what}: Slurm would start it at {when + ' UTC' if when else 'some time'}"
+            )
             continue
         smaller_run = together[0].nodes > 1 and not first_fails
         found = f"{what}: Slurm would not take it: {said.removeprefix('allocation failure: ')}"

@@ -16,6 +16,7 @@ from gridloom.sites.slurm.engine import SlurmEngine
 from gridloom.sites.slurm.facts import Facts, Trial
 from gridloom.sites.slurm.gang import component, of_access
 from gridloom.sites.slurm.inventory import Cluster
+from gridloom.sites.slurm.parse_queue import squeue
 from gridloom.sites.slurm.records import Topology
 from gridloom.sites.slurm.script import render
 from gridloom.sites.slurm.submission import Submission
@@ -43,6 +44,11 @@ class Commands:
             return topology(self.says(command.show("topology")) or "")
         except InputError:  # where there is none, a sentence says so
             return Topology()
+
+    def expected_starts(self) -> dict[int, float]:
+        """Return when jobs that wait are expected to start, by id, as far as Slurm knows."""
+        said = self.says(command.expected_starts()) or ""
+        return {job.job_id: job.started_s for job in squeue(said) if job.started_s is not None}
 
     def trial(self, asked: Submission, what: str) -> Trial:
         """Return whether Slurm would take a job, and when it could start."""

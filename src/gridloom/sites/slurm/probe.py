@@ -60,15 +60,12 @@ def probe(
         )
         argv = (python, "-P", "-m", "gridloom.agent.probe", str(directory), access.network)
         asked = _asked(site, access, directory)
+        script = render(asked, [word for word in argv if word])
         try:
-            slurm_id = engine.hand_in(asked, render(asked, [word for word in argv if word]))
+            slurm_id = engine.hand_in(asked, script)
         except SiteError as error:
             return replace(blank, refusal=str(error))
-        try:
-            return _Watch(engine, slurm_id, directory, clock).follow(blank, timeout_s)
-        finally:
-            with contextlib.suppress(SiteError):
-                engine.cancel(slurm_id)
+        return _watched(_Watch(engine, slurm_id, directory, clock), blank, timeout_s)
     finally:
         shutil.rmtree(directory, ignore_errors=True)
 
@@ -89,6 +86,14 @@ def _asked(site: Site, access: SlurmAccess, directory: Path) -> Submission:
     )
 
 
+def _watched(watch: "_Watch", blank: Probed, timeout_s: float) -> Probed:
+    """Follow a probe, and take it out of the queue whatever happens here."""
+    try:
+        return watch.follow(blank, timeout_s)
+    finally:
+        watch.take_out()
+
+
 class _Watch:
     """Looks at the files and at the queue in turn."""
 
@@ -101,9 +106,6 @@ class _Watch:
     def follow(self, probed: Probed, timeout_s: float) -> Probed:
         until_s = self._clock.monotonic_s() + timeout_s
         self._wait(lambda: self._seen() is not None or self._over(), until_s)
-        started_s = None
-        if self._job is not None and job_phase(self._job.states) in _STARTED:
-            started_s = self._job.started_s
         if self._seen() is None and self._over():
             self._wait(lambda: self._seen() is not None, self._clock.monotonic_s() + _LATE_S)
         if self._seen() is None:
@@ -112,14 +114,20 @@ class _Watch:
         (self._directory / ANSWER_FILE).touch()
         answered_s = self._clock.now_s()
         self._wait(self._has_heard, self._clock.monotonic_s() + ANSWER_WAIT_S)
+        heard_s = self._clock.now_s() if self._has_heard() else None
+        self._ask()
         return replace(
             probed,
-            started_s=started_s,
+            started_s=self._job.started_s if self._job is not None else None,
             spoke_s=spoke_s,
             answered_s=answered_s,
-            heard_s=self._clock.now_s() if self._has_heard() else None,
+            heard_s=heard_s,
             seen=self._seen(),
         )
+
+    def take_out(self) -> None:
+        with contextlib.suppress(SiteError):  # one that waits when Slurm is away ends by itself
+            self._engine.cancel(self._slurm_id)
 
     def _silent(self, probed: Probed) -> Probed:
         job, file = self._job, self._directory / LOG_FILE
@@ -157,7 +165,10 @@ class _Watch:
         now_s = self._clock.monotonic_s()
         if now_s - self._asked_s >= _ASK_S:
             self._asked_s = now_s
-            with contextlib.suppress(SiteError):
-                jobs = self._engine.jobs([self._slurm_id])
-                self._job = jobs[0] if jobs else self._job
+            self._ask()
         return self._job is not None and job_end(self._job) is not None
+
+    def _ask(self) -> None:
+        with contextlib.suppress(SiteError):
+            jobs = self._engine.jobs([self._slurm_id])
+            self._job = jobs[0] if jobs else self._job

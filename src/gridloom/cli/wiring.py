@@ -180,7 +180,9 @@ class Plane:
         terms = LeaseTerms()
         drivers: dict[str, Driver] = {
             "local": LocalDriver(runs, sys.executable, self.clock, sweep),
-            "slurm": SlurmDriver(runs, self.clock, Engines(SlurmClient()).of, DaemonExecutor()),
+            "slurm": SlurmDriver(
+                runs, self.clock, Engines(SlurmClient(), self.clock).of, DaemonExecutor()
+            ),
         }
         dispatch = Dispatch(self.journal, drivers, runs, terms, close=self._close)
         return ControlLoop(

@@ -14,6 +14,7 @@ from gridloom.wire.topology_document_check import check_topology, tells_nodes
 Grid = Reading[GridDocument]
 
 _FORMS = ("nodes", "topology")
+_TOKENS = ("token_file", "token_command")
 
 
 def check_grid(grid: Grid) -> list[Problem]:
@@ -50,6 +51,12 @@ def _engine(grid: Grid, here: tuple[str, str]) -> Iterator[Finding]:
     if grid.given(*here, "slurm") and grid.value(*here, "kind") != "slurm":
         message = "`slurm` is given, and the site is of another kind"
         yield (*here, "slurm"), message, "write `kind: slurm` beside it"
+    rest = (*here, "slurm", "rest")
+    if grid.given(*rest):
+        given = [name for name in _TOKENS if grid.given(*rest, name)]
+        if len(given) != 1:
+            message = "both `token_file` and `token_command` are given" if given else "no token"
+            yield rest, message, "write `token_file: ~/.slurm/token`, or a `token_command:`"
 
 
 def _name(path: tuple[str, ...], name: str, pattern: str) -> Iterator[Finding]:

@@ -248,7 +248,7 @@ class SlurmDriver:
             self._hand_in(one, engine)
         except AwayError:
             raise
-        except (SiteError, OSError) as error:
+        except (SiteError, InputError, OSError) as error:
             one.refusal = _refusal(error)
 
     def _observe(self, task: TaskRef, one: _Gang) -> list[AnyEvent]:

@@ -76,6 +76,8 @@ def submission(
         stdout=str(directory / LOG_FILE),
         open_mode="append",
         export="ALL",
+        # With sbatch jobs get what its own process has; through slurmrestd what they are given
+        environment=access.environment if access.rest else {},
     )
 
 

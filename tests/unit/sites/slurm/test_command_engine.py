@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 
 import pytest
+from tests.fakes.clock import FakeClock
 from tests.unit.sites.slurm.samples import text
 
 from gridloom.model.inventory import SlurmAccess
@@ -55,7 +56,7 @@ def test_of_ended_jobs_it_is_asked_once_whether_they_were_preempted(printed: Pri
 
 
 def test_sites_under_one_slurm_have_one_engine() -> None:
-    engines = Engines(SlurmClient())
+    engines = Engines(SlurmClient(), FakeClock())
     here = SlurmAccess(environment={"SLURM_CONF": "/a"})
     assert engines.of(here) is engines.of(SlurmAccess(partition="b", environment=here.environment))
     assert engines.of(here) is not engines.of(SlurmAccess())

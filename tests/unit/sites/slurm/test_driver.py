@@ -133,7 +133,9 @@ class Desk:
 
     def again(self) -> SlurmDriver:
         """Return a driver that remembers nothing."""
-        self.driver = SlurmDriver(self.runs, self.clock, Engines(self.slurm).of, self.executor)
+        self.driver = SlurmDriver(
+            self.runs, self.clock, Engines(self.slurm, self.clock).of, self.executor
+        )
         return self.driver
 
     def submit(self) -> Mapping[Any, Any]:

@@ -22,6 +22,8 @@ from gridloom.model.action import CloseJob
 from gridloom.model.inventory import Inventory, Site, SlurmAccess
 from gridloom.model.life import Job
 from gridloom.ports.driver import Driver
+from gridloom.sites.kube.api import Api, Place
+from gridloom.sites.kube.driver import KubeDriver
 from gridloom.sites.local.driver import LocalDriver
 from gridloom.sites.slurm.client import SlurmClient
 from gridloom.sites.slurm.driver import SlurmDriver
@@ -42,7 +44,8 @@ _HEIR_S = 10.0
 def slurm_of(site: Site) -> tuple[SlurmEngine, Commands | None]:
     """Return how the Slurm of a site is asked, and its commands where they are what is used."""
     access, client = site.slurm or SlurmAccess(), SlurmClient()
-    return Engines(client).of(access), Commands(client, access.environment)
+    commands = None if access.rest else Commands(client, access.environment)
+    return Engines(client, SystemClock()).of(access), commands
 
 
 class Plane:
@@ -183,11 +186,26 @@ class Plane:
             "slurm": SlurmDriver(
                 runs, self.clock, Engines(SlurmClient(), self.clock).of, DaemonExecutor()
             ),
+            "kubernetes": KubeDriver(runs, self.clock, self._kube, DaemonExecutor()),
         }
         dispatch = Dispatch(self.journal, drivers, runs, terms, close=self._close)
         return ControlLoop(
             self.journal, Intake(self.journal, self.clock, _ROUTINE_S), dispatch, self.clock
         )
+
+    def _kube(self, place: Place) -> Api:
+        """Return the client of a cluster; its library is not everybody's, and takes long to load.
+
+        Raises:
+            SiteError: There is none.
+        """
+        try:
+            from gridloom.sites.kube.client import KubeClient
+        except ImportError as error:
+            raise SiteError(
+                f"{error}; sites under Kubernetes need `pip install 'gridloom[kube]'`"
+            ) from error
+        return KubeClient(place, self.clock)
 
     def _close(self, job: Job, inventory: Inventory | None) -> None:
         close_job(self.settings.runs, job, inventory, self.journal)

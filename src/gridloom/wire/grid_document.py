@@ -21,6 +21,7 @@ from gridloom.wire.documents_devices import (
 )
 from gridloom.wire.documents_names import NODES_MAX, QUEUE_NAME, RANGE_PATTERN, SITE_NAME
 from gridloom.wire.documents_values import Choice, Quantity, Text, Texts, Whole
+from gridloom.wire.kube_document import KubeDocument
 from gridloom.wire.policy_document import PolicyDocument, PolicySection
 from gridloom.wire.queue_document import BookingDocument, CohortDocument, QueueDocument
 from gridloom.wire.slurm_document import SlurmDocument
@@ -64,11 +65,17 @@ class SiteDocument(Document):
 
     kind: Annotated[
         str,
-        Choice(("local", "slurm")),
-        Field(description="How it is reached. `local`: this machine; `slurm`: jobs of its Slurm."),
+        Choice(("local", "slurm", "kubernetes")),
+        Field(
+            description="How it is reached. `local`: this machine; `slurm`, `kubernetes`: jobs of"
+            " its Slurm or Kubernetes."
+        ),
     ] = "local"
     slurm: SlurmDocument | None = Field(
         None, description="How jobs are handed in, where `kind: slurm`. Default: as a user's are."
+    )
+    kubernetes: KubeDocument | None = Field(
+        None, description="How jobs are handed in, where `kind: kubernetes`."
     )
     nodes: dict[str, NodeDocument] = Field(
         {},

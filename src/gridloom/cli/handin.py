@@ -128,14 +128,19 @@ def hand_in(plane: Plane, prepared: Prepared) -> list[str]:
 
 
 def expected_placement(prepared: Prepared) -> Placement:
-    """Return where the job would run if it had the grid to itself: the core decides, as it will."""
+    """Return where the job would run if it had the grid to itself."""
+    return expected_start(prepared).placement
+
+
+def expected_start(prepared: Prepared) -> StartAttempt:
+    """Return how the job would start if it had the grid to itself: the core decides, as it will."""
     machine = Machine()
     events: list[AnyEvent] = [
         InventoryChanged(inventory=prepared.grid.inventory),
         JobSubmitted(job_id=prepared.job_id, spec=prepared.spec, submitted_s=0.0),
     ]
     actions = machine.step(events, 0.0, random.Random(0))
-    return next(a.placement for a in actions if isinstance(a, StartAttempt))
+    return next(action for action in actions if isinstance(action, StartAttempt))
 
 
 def _present_grid(plane: Plane) -> Inventory | None:

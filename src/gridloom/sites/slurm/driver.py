@@ -2,7 +2,6 @@
 
 import contextlib
 import sys
-import zlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Executor, Future
 from pathlib import Path
@@ -27,11 +26,9 @@ from gridloom.sites.slurm.gang import (
     Placed,
     gang,
     gang_directory,
-    submission,
-    supervisor_argv,
+    handed_in,
 )
 from gridloom.sites.slurm.records import Job
-from gridloom.sites.slurm.script import render
 from gridloom.sites.slurm.submission import Submission
 from gridloom.sites.slurm.tell import Seen, end_of, wait_of, why_asked
 from gridloom.wire.agent import (
@@ -113,7 +110,6 @@ class SlurmDriver:
         self._engines = engines
         self._executor = executor
         self._asked: dict[SlurmEngine, Future[None]] = {}
-        self._plane = f"{zlib.crc32(str(self._runs).encode()):08x}"
         self._gangs: dict[Path, _Gang] = {}
         self._tasks: dict[TaskRef, _Task] = {}
         self._looked_s: dict[SlurmEngine, float] = {}
@@ -165,8 +161,7 @@ class SlurmDriver:
     def _write_gang(
         self, directory: Path, orders: Sequence[TaskOrder], access: SlurmAccess
     ) -> None:
-        asked = submission(orders, self._runs, access, self._plane)
-        script = render(asked, supervisor_argv(access.python or sys.executable, directory))
+        asked, script = handed_in(orders, self._runs, access, sys.executable)
         for order in orders:
             for rank in order.ranks:
                 Path(rank.log_file).parent.mkdir(parents=True, exist_ok=True)

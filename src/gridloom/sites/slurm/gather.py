@@ -56,7 +56,7 @@ class Commands:
         script = render(asked, ("true",))
         try:
             argv = command.sbatch(is_tried=True)
-            said = self._client.run(argv, self._environment, script, with_notes=True)
+            said = self._client.notes(argv, self._environment, script)
         except SiteError as error:
             return Trial(what=what, nodes=nodes, is_taken=False, said=str(error))
         return Trial(what=what, nodes=nodes, is_taken=True, said=said.strip())

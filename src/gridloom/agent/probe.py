@@ -15,7 +15,7 @@ from gridloom.base.errors import SiteError
 from gridloom.base.files import replace_file
 from gridloom.base.sockets import own_address, own_addresses
 from gridloom.base.system import SystemClock
-from gridloom.wire.probe import ANSWER_FILE, ANSWER_WAIT_S, SEEN_FILE, ProbeSeen
+from gridloom.wire.probe import ANSWER_FILE, ANSWER_WAIT_S, PROBE_LOST, SEEN_FILE, ProbeSeen
 
 _LOOK_S = 0.05
 
@@ -54,8 +54,12 @@ def probe(directory: Path, network: str, clock: Clock) -> ProbeSeen:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Probe for a command line."""
-    probe(Path(arguments[0]), arguments[1] if len(arguments) > 1 else "", SystemClock())
+    """Probe for a command line; 1 when there is nowhere to write."""
+    directory = Path(arguments[0])
+    if not directory.is_dir():
+        sys.stderr.write(f"{PROBE_LOST} {directory}\n")
+        return 1
+    probe(directory, arguments[1] if len(arguments) > 1 else "", SystemClock())
     return 0
 
 

@@ -53,11 +53,6 @@ class Settings:
         return self.home / "sites"
 
     @property
-    def probes(self) -> Path:
-        """Directory in which probes of sites write what they see."""
-        return self.home / "probes"
-
-    @property
     def control_log(self) -> Path:
         """Output of the background control plane."""
         return self.home / "control.log"

@@ -4,8 +4,10 @@ import contextlib
 import subprocess
 import sys
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from gridloom.agent.processes import sweep
+from gridloom.base.clock import Clock
 from gridloom.base.errors import SiteError, StaleWriterError
 from gridloom.base.system import SystemClock
 from gridloom.cli.settings import Settings
@@ -33,6 +35,9 @@ from gridloom.sites.slurm.gather import Commands
 from gridloom.sites.threads import DaemonExecutor
 from gridloom.store.journal import SqlJournal
 
+if TYPE_CHECKING:
+    from gridloom.sites.kube.client import KubeClient
+
 _ROUTINE_S = 2.0
 """Between two renewals of a lease: a third of it, so that two in a row may go missing."""
 
@@ -46,6 +51,21 @@ def slurm_of(site: Site) -> tuple[SlurmEngine, Commands | None]:
     access, client = site.slurm or SlurmAccess(), SlurmClient()
     commands = None if access.rest else Commands(client, access.environment)
     return Engines(client, SystemClock()).of(access), commands
+
+
+def kube_client(place: Place, clock: Clock) -> "KubeClient":
+    """Return the client of a cluster; its library is not everybody's, and takes long to load.
+
+    Raises:
+        SiteError: There is none.
+    """
+    try:
+        from gridloom.sites.kube.client import KubeClient
+    except ImportError as error:
+        raise SiteError(
+            f"{error}; sites under Kubernetes need `pip install 'gridloom[kube]'`"
+        ) from error
+    return KubeClient(place, clock)
 
 
 class Plane:
@@ -194,18 +214,7 @@ class Plane:
         )
 
     def _kube(self, place: Place) -> Api:
-        """Return the client of a cluster; its library is not everybody's, and takes long to load.
-
-        Raises:
-            SiteError: There is none.
-        """
-        try:
-            from gridloom.sites.kube.client import KubeClient
-        except ImportError as error:
-            raise SiteError(
-                f"{error}; sites under Kubernetes need `pip install 'gridloom[kube]'`"
-            ) from error
-        return KubeClient(place, self.clock)
+        return kube_client(place, self.clock)
 
     def _close(self, job: Job, inventory: Inventory | None) -> None:
         close_job(self.settings.runs, job, inventory, self.journal)

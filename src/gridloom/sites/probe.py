@@ -7,11 +7,18 @@ import msgspec
 
 from gridloom.base.units import format_duration
 from gridloom.sites.finding import Finding, fail, few, ok, warn
-from gridloom.wire.probe import ProbeSeen
+from gridloom.wire.probe import PROBE_LOST, ProbeSeen
 
 _SKEW_MAX_S = 1.0
 _SLOW_FILE_S = 2.0
 _LINES_MAX = 3
+_STUCK = (
+    ("image", "mend `image:` of the site, and `pull_secrets:` where its registry is not open"),
+    ("PodSecurity", "let the namespace allow it, or take `runs: {claim: ...}` for a node's path"),
+    ("persistentvolumeclaim", "make the claim, or mend `runs:` and `volumes:` of the site"),
+    ("taint", "write `tolerations:` at the site for the taints that are named"),
+)
+"""What helps, by a word of what the engine says."""
 _NO_PYTHON = ("No such file or directory", "command not found", "not found in path")
 
 
@@ -25,6 +32,7 @@ class Probed(msgspec.Struct, frozen=True, kw_only=True):
         directory: Where the probe was to write.
         python: By which interpreter.
         refusal: Why the engine did not take it; empty if it did.
+        stuck: Why it can never start, in the engine's words; empty if it can.
         waits: Why it has not started in all the time it was given; empty if it has.
         ended: How it ended without a word; empty if it spoke or still runs.
         log: What it printed, where that could be seen; nothing where there was no such file.
@@ -41,6 +49,7 @@ class Probed(msgspec.Struct, frozen=True, kw_only=True):
     directory: str
     python: str
     refusal: str = ""
+    stuck: str = ""
     waits: str = ""
     ended: str = ""
     log: str | None = None
@@ -78,6 +87,9 @@ def diagnose_probe(
 
 def _silence(probed: Probed) -> Finding:
     given_up = format_duration(probed.given_up_s)
+    if probed.stuck:
+        remedy = next((one for word, one in _STUCK if word in probed.stuck), "mend the cause there")
+        return fail("probe", f"it cannot start: {probed.stuck}", remedy)
     if probed.waits:
         return warn(
             "probe",
@@ -101,6 +113,10 @@ def _silence(probed: Probed) -> Finding:
 def _log(probed: Probed, lines: Sequence[str]) -> Finding:
     """Return what a probe's output tells that ended without a report."""
     named = "`python:` of the site names the interpreter there"
+    for line in lines:
+        if PROBE_LOST in line:
+            found = f"{line}: the run directories here are not what is seen there"
+            return fail("run directory", found, "let `runs:` of the site name their file system")
     for line in lines:
         if "No module named" in line:
             remedy = f"install gridloom for it there; {named}"

@@ -9,6 +9,8 @@ import msgspec
 
 SEEN_FILE = "seen.json"
 ANSWER_FILE = "answer"
+PROBE_LOST = "there is no directory"
+"""What a probe prints that does not see where to write."""
 ANSWER_WAIT_S = 10.0
 """How long the probe waits for the answer."""
 

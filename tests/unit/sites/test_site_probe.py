@@ -11,7 +11,7 @@ from gridloom.agent.probe import main, probe
 from gridloom.base.codec import decode
 from gridloom.sites.finding import Finding, few
 from gridloom.sites.probe import Probed, diagnose_probe
-from gridloom.wire.probe import ANSWER_FILE, ANSWER_WAIT_S, SEEN_FILE, ProbeSeen
+from gridloom.wire.probe import ANSWER_FILE, ANSWER_WAIT_S, PROBE_LOST, SEEN_FILE, ProbeSeen
 
 SEEN = ProbeSeen(
     node="n1",
@@ -77,6 +77,16 @@ WRONG = {
         {},
         ("fail", "python", "execve(): /opt/python"),
     ),
+    "not the same volume": (
+        silent(ended="x", log="there is no directory /runs/probe-x\n"),
+        {},
+        ("fail", "run directory", "/runs/probe-x: the run directories here are not"),
+    ),
+    "stuck": (
+        silent(stuck="the image cannot be fetched: not found"),
+        {},
+        ("fail", "probe", "it cannot start: the image"),
+    ),
     "something else": (
         silent(ended="job 7 is failed", log="a\n\nb\nc\nd\n"),
         {},
@@ -133,6 +143,7 @@ def test_one_thing_is_wrong(name: str) -> None:
 
 def test_loopback_is_right_where_it_is_meant_or_alone() -> None:
     here = replace(PROBED, seen=replace(SEEN, address="127.0.0.1"), started_s=None)
+    found: tuple[Finding, ...] = ()
     for more in ({"network": "127.0.0.0/8"}, {"many_nodes": False}):
         found = look(here, **more)
         assert {one.state for one in found} == {"ok"}
@@ -173,6 +184,11 @@ def test_a_probe_without_an_answer_ends(tmp_path: Path) -> None:
     assert "no address in 198.51.100.0/24" in seen.trouble
     assert "127.0.0.1" in seen.addresses
     assert clock.monotonic_s() - before_s == pytest.approx(ANSWER_WAIT_S, abs=0.2)
+
+
+def test_a_probe_that_sees_no_directory(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([str(tmp_path / "x")]) == 1
+    assert PROBE_LOST in capsys.readouterr().err
 
 
 def test_a_probe_as_a_program(tmp_path: Path) -> None:

@@ -222,12 +222,8 @@ def observe(bed: Cluster, runs: Path, jobs: int) -> None:
     for _ in range(CYCLES):
         for way, driver in drivers.items():
             with bed.counted(asked.setdefault(way, Counter())):
-                told.setdefault(f"a cycle by {way}", []).append(
-                    timed(partial(watch.cycle, driver))
-                )
-            told.setdefault(f"the call by {way}", []).append(
-                timed(partial(engines[way].jobs, ids))
-            )
+                told.setdefault(f"a cycle by {way}", []).append(timed(partial(watch.cycle, driver)))
+            told.setdefault(f"the call by {way}", []).append(timed(partial(engines[way].jobs, ids)))
         told.setdefault("squeue", []).append(timed(lambda: bed.says("squeue")))
     print(f"{jobs} jobs that wait, {CYCLES} rounds: median (range)")
     for what, rows in told.items():

@@ -102,7 +102,7 @@ BROKEN = {
     "kind": (
         "sites:\n  a: {kind: pbs, accelerators: cpu}\n  b: {kind: lokal, accelerators: cpu}\n",
         [
-            ":2: sites.a.kind: found `pbs`; write `local` or `slurm`",
+            ":2: sites.a.kind: found `pbs`; write one of `local`, `slurm`, `kubernetes`",
             ":3: sites.b.kind: found `lokal`; did you mean `local`?",
         ],
     ),
@@ -147,6 +147,42 @@ BROKEN = {
             " write a command and its arguments, as `ssh login scontrol token`",
             ":18: sites.c.slurm.rest: no token;"
             " write `token_file: ~/.slurm/token`, or a `token_command:`",
+        ],
+    ),
+    "kubernetes": (
+        "sites:\n  a: {kind: kubernetes, accelerators: cpu}\n  b:\n    kind: kubernetes\n"
+        "    accelerators: cpu\n    kubernetes:\n      namespace: Team\n      workload: jobs\n"
+        "      queue_priority: high\n      topology_required: a/b\n      topology_preferred: c\n"
+        "      runs: {claim: x, host: /y}\n      secrets: {A: b}\n      resources: {cpu: 1}\n"
+        "      volumes:\n        data: {claim: d}\n        /e: {}\n"
+        "        /f: {claim: f, memory: 1GiB}\n      tolerations: [{value: x}]\n",
+        [
+            ":2: sites.a.kind: nothing says how jobs are handed in;"
+            " write `kubernetes: {image: ...}` beside it",
+            ":6: sites.b.kubernetes.image: is missing; write a container image",
+            ":7: sites.b.kubernetes.namespace: found `Team`;"
+            " write the name of an object of the cluster, as `team-a`",
+            ":8: sites.b.kubernetes.workload: found `jobs`; did you mean `job`?",
+            ":9: sites.b.kubernetes.queue_priority: it counts only in a queue of Kueue;"
+            " name a `queue` too",
+            ":10: sites.b.kubernetes.topology_required: it counts only in a queue of Kueue;"
+            " name a `queue` too",
+            ":11: sites.b.kubernetes.topology_preferred: a level is either required or preferred;"
+            " keep one of the two",
+            ":11: sites.b.kubernetes.topology_preferred: it counts only in a queue of Kueue;"
+            " name a `queue` too",
+            ":12: sites.b.kubernetes.runs.host: both `claim` and `host` are given; keep one",
+            ":13: sites.b.kubernetes.secrets.A: found `b`;"
+            " write a Secret and its key, as `wandb/api-key`",
+            ":14: sites.b.kubernetes.resources.cpu: found `1`, which is not text;"
+            ' put it in quotes: "1"',
+            ":16: sites.b.kubernetes.volumes.data: `data` is no absolute path;"
+            " write where pods see it, as `/data`",
+            ":17: sites.b.kubernetes.volumes./e: nothing says what it is;"
+            " write one of `claim`, `host`, `secret` and `memory`",
+            ":18: sites.b.kubernetes.volumes./f: both `claim` and `memory` are given;"
+            " write one of `claim`, `host`, `secret` and `memory`",
+            ":19: sites.b.kubernetes.tolerations[0].key: is missing; write the key of a taint",
         ],
     ),
     "nodes": (

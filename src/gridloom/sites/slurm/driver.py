@@ -2,7 +2,6 @@
 
 import contextlib
 import sys
-import zlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Executor, Future
 from pathlib import Path
@@ -20,19 +19,10 @@ from gridloom.model.inventory import Site, SlurmAccess
 from gridloom.model.life import Outcome
 from gridloom.model.reason import Reason, Why
 from gridloom.sites.reports import ended, events, who
-from gridloom.sites.slurm.batch import batch_order, render_batch
 from gridloom.sites.slurm.engine import AwayError, SlurmEngine
-from gridloom.sites.slurm.gang import (
-    JOB_FILE,
-    SCRIPT_FILE,
-    Placed,
-    gang,
-    gang_directory,
-    submission,
-    supervisor_argv,
-)
+from gridloom.sites.slurm.gang import JOB_FILE, SCRIPT_FILE, Placed, gang
+from gridloom.sites.slurm.hand_in import handed_in
 from gridloom.sites.slurm.records import Job
-from gridloom.sites.slurm.script import render
 from gridloom.sites.slurm.standing import NodeWatch
 from gridloom.sites.slurm.submission import Submission
 from gridloom.sites.slurm.tell import Seen, end_of, wait_of, why_asked
@@ -48,6 +38,7 @@ from gridloom.wire.agent import (
     StopOrder,
     TaskOrder,
     TaskRef,
+    gang_directory,
     task_directory,
 )
 
@@ -127,7 +118,6 @@ class SlurmDriver:
         self._executor = executor
         self._nodes = NodeWatch(clock, engines, executor)
         self._asked: dict[SlurmEngine, Future[None]] = {}
-        self._plane = f"{zlib.crc32(str(self._runs).encode()):08x}"
         self._gangs: dict[Path, _Gang] = {}
         self._tasks: dict[TaskRef, _Task] = {}
         self._looked_s: dict[SlurmEngine, float] = {}
@@ -183,16 +173,8 @@ class SlurmDriver:
     def _write_gang(
         self, directory: Path, orders: Sequence[TaskOrder], access: SlurmAccess
     ) -> None:
-        python = access.python or sys.executable
-        is_batch = orders[0].batch is not None
-        asked = submission(orders, self._runs, access, self._plane)
-        if is_batch:
-            if access.rest is not None:
-                raise InputError("a batch script is handed in by sbatch, and not by slurmrestd")
-            script = render_batch(orders, self._runs, access, self._plane, python)
-            orders = [batch_order(order) for order in orders]
-        else:
-            script = render(asked, supervisor_argv(python, directory))
+        handed = handed_in(orders, self._runs, access, sys.executable)
+        orders = handed.orders
         for order in orders:
             for rank in order.ranks:
                 Path(rank.log_file).parent.mkdir(parents=True, exist_ok=True)
@@ -201,8 +183,9 @@ class SlurmDriver:
             replace_file(place / ORDER_FILE, encode(order))
         directory.mkdir(parents=True, exist_ok=True)
         replace_file(directory / GANG_FILE, encode(gang(orders, self._runs, access)))
-        replace_file(directory / SCRIPT_FILE, script.encode())
-        mark = _Mark(access=access, submission=asked, speaker=orders[0].task if is_batch else None)
+        replace_file(directory / SCRIPT_FILE, handed.script.encode())
+        speaker = orders[0].task if orders[0].batch else None
+        mark = _Mark(access=access, submission=handed.asked, speaker=speaker)
         replace_file(directory / _ACCESS_FILE, encode(mark))
 
     def _hand_in(self, one: _Gang, engine: SlurmEngine) -> None:

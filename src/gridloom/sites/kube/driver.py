@@ -17,7 +17,7 @@ from gridloom.model.reason import Reason, Why
 from gridloom.sites.kube import hands, tell
 from gridloom.sites.kube.api import Api, Place
 from gridloom.sites.kube.cluster import Cluster, Outside, Todo
-from gridloom.sites.kube.endings import Ending
+from gridloom.sites.kube.endings import Ending, first_cause
 from gridloom.sites.kube.gang import FORMS, Handed, gang, numbered, plane_of, submission
 from gridloom.sites.kube.parse_pods import Phase
 from gridloom.sites.kube.render import Form, manifests
@@ -169,7 +169,7 @@ class KubeDriver:
         stop = self._files.stop_of(task)
         if stop is not None and not one.stopped:  # before we were started
             self._stopped(one, stop.grace_s)
-        asked = stop.sentence if stop is not None else ""
+        asked = stop.sentence if stop is not None else "stopped" * one.stopped
         if heard.end is not None:
             return [*facts, *self._end(task, heard, one, index, asked=bool(stop))]
         if one.refusal is not None:
@@ -177,7 +177,7 @@ class KubeDriver:
         if one.handed is None:
             return facts
         if one.stopped and not one.may_be_placed and self._cluster(one).is_free:
-            sentence = f"{asked or 'stopped'}: Kubernetes had not taken it yet"
+            sentence = f"{asked}: Kubernetes had not taken it yet"
             heard.end = Outcome(
                 code=Why.STOP_REQUESTED, sentence=sentence, ended_s=self._clock.now_s()
             )
@@ -209,7 +209,7 @@ class KubeDriver:
         """Return how a task ended: if its site asked it to stop, once the site has said why."""
         assert heard.end is not None
         if heard.end.code is Why.STOP_REQUESTED and not asked and not heard.is_explained:
-            told = tell.why_asked(heard.end, one.seen, one.taken.get(index))
+            told = tell.why_asked(heard.end, one.seen, first_cause([*one.taken.values()]))
             waited_s = self._clock.monotonic_s() - heard.end_seen_s
             if told is None and waited_s < _WORDLESS_S:
                 return [TaskRunning(**who(task))]

@@ -38,6 +38,25 @@ class Node(msgspec.Struct, frozen=True, kw_only=True):
     resources: dict[str, int] = msgspec.field(default_factory=dict)
 
 
+class SlurmRest(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Where a site's slurmrestd is, and as whom it is asked.
+
+    Attributes:
+        url: As ``https://login.example.org:6820``.
+        user: Whose jobs they are.
+        token_file: File with the user's JSON Web Token; one of these two is given.
+        token_command: Words of the command that prints one.
+        ca_file: Certificates of those who may vouch for an ``https`` server; empty for those that
+            this machine trusts.
+    """
+
+    url: str
+    user: str
+    token_file: str = ""
+    token_command: tuple[str, ...] = ()
+    ca_file: str = ""
+
+
 class SlurmAccess(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """How jobs are handed to the Slurm of a site.
 
@@ -53,7 +72,9 @@ class SlurmAccess(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
             ``gpu``.
         network: Addresses by which nodes reach each other, as ``10.0.0.0/8``; empty: by host name.
         python: Interpreter there with gridloom; empty for the one that runs here.
-        environment: Variables of Slurm's commands, as ``{"SLURM_CONF": "/etc/slurm/b.conf"}``.
+        environment: Variables of Slurm's commands and so of its jobs, as
+            ``{"SLURM_CONF": "/etc/slurm/b.conf"}``.
+        rest: Its slurmrestd, if that is asked instead of its commands.
     """
 
     account: str = ""
@@ -67,6 +88,7 @@ class SlurmAccess(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     network: str = ""
     python: str = ""
     environment: dict[str, str] = {}
+    rest: SlurmRest | None = None
 
 
 class KubeVolume(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

@@ -2,7 +2,7 @@
 
 A site says its nodes in one of three ways: one by one or in ranges (``nodes``), by how many
 children each domain of its topology has (``topology``, with one ``node`` for all), or as one node
-of so many ``accelerators``.
+of so many ``accelerators``. Where its own scheduler tells its nodes, the file may leave them out.
 """
 
 from typing import Annotated, Any
@@ -31,6 +31,12 @@ from gridloom.wire.topology_document import (
     NodeTemplateDocument,
 )
 
+TELLS_NODES = ("slurm",)
+"""Kinds of sites whose own scheduler tells their nodes where the file does not."""
+
+FORMS_OF_NODES = ("nodes", "accelerators", "topology")
+"""Fields of which a site has one, to say what its nodes are."""
+
 _ONE_FORM_OF_NODES: dict[str, Any] = {
     "oneOf": [
         {"required": ["nodes"]},
@@ -38,6 +44,11 @@ _ONE_FORM_OF_NODES: dict[str, Any] = {
         {
             "required": ["topology", "node"],
             "properties": {"node": {"required": ["accelerators"]}},
+        },
+        {
+            "required": ["kind"],
+            "properties": {"kind": {"enum": [*TELLS_NODES]}},
+            "not": {"anyOf": [{"required": [form]} for form in FORMS_OF_NODES]},
         },
     ],
     "anyOf": [
@@ -68,7 +79,8 @@ class SiteDocument(Document):
     )
     nodes: dict[str, NodeDocument] = Field(
         {},
-        description="Its machines by name, or by a range of names as `n[001-128]`.",
+        description="Its machines by name, or by a range of names as `n[001-128]`. Where"
+        " `kind: slurm` and nothing says what they are: those that Slurm tells.",
         json_schema_extra={"propertyNames": {"pattern": f"^{RANGE_PATTERN}$"}},
     )
     levels: Annotated[

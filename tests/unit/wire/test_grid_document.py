@@ -184,6 +184,32 @@ BROKEN = {
             ":10: sites.b.slurm.network_: unknown field; did you mean `network`?",
         ],
     ),
+    "slurmrestd": (
+        "sites:\n  a:\n    kind: slurm\n    accelerators: cpu\n    slurm:\n      rest:\n"
+        "        url: 'https://me@h'\n        token_file: token\n"
+        "        token_command: 'ssh \"'\n        ca_file: 3\n"
+        "  b:\n    kind: slurm\n    accelerators: cpu\n"
+        "    slurm: {rest: {url: 'https://h:6820', user: me, token_command: ''}}\n"
+        "  c:\n    kind: slurm\n    accelerators: cpu\n"
+        "    slurm: {rest: {url: 'https://h:6820', user: me}}\n",
+        [
+            ":6: sites.a.slurm.rest.user: is missing; write one word",
+            ":6: sites.a.slurm.rest: both `token_file` and `token_command` are given;"
+            " write `token_file: ~/.slurm/token`, or a `token_command:`",
+            ":7: sites.a.slurm.rest.url: found `https://me@h`;"
+            " write an address, as `https://login.example.org:6820`",
+            ":8: sites.a.slurm.rest.token_file: found `token`;"
+            " write the path of a file, as `~/.slurm/token`",
+            ":9: sites.a.slurm.rest.token_command: its words cannot be told apart:"
+            " No closing quotation; close the quote",
+            ":10: sites.a.slurm.rest.ca_file: found `3`, which is not text;"
+            ' put it in quotes: "3"',
+            ":14: sites.b.slurm.rest.token_command: found '';"
+            " write a command and its arguments, as `ssh login scontrol token`",
+            ":18: sites.c.slurm.rest: no token;"
+            " write `token_file: ~/.slurm/token`, or a `token_command:`",
+        ],
+    ),
     "kubernetes": (
         "sites:\n  a: {kind: kubernetes, accelerators: cpu}\n  b:\n    kind: kubernetes\n"
         "    accelerators: cpu\n    kubernetes:\n      namespace: Team\n      workload: jobs\n"

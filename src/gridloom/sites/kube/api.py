@@ -81,6 +81,32 @@ class RefusedError(SiteError):
         self.code = code
 
 
+class Answer(msgspec.Struct, frozen=True, kw_only=True):
+    """What the API answered, and what it said besides.
+
+    Attributes:
+        body: The object.
+        told_s: The server's clock, in whole seconds; nothing if it does not tell.
+        warnings: What it warns of.
+    """
+
+    body: Manifest
+    told_s: float | None = None
+    warnings: tuple[str, ...] = ()
+
+
+class Questions(Protocol):
+    """Questions to a cluster that change nothing. All raise ``AwayError`` and ``RefusedError``."""
+
+    def ask(self, path: str, body: Manifest | None = None) -> Answer:
+        """Get what stands at a path, or post a question there."""
+        ...
+
+    def tries(self, manifest: Manifest) -> Answer:
+        """Ask whether an object would be taken, without making it."""
+        ...
+
+
 class Api(Protocol):
     """Requests to one place. Each may last; all raise ``AwayError`` and ``RefusedError``."""
 

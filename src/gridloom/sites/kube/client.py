@@ -4,9 +4,11 @@ lightkube reads kubeconfig files and service accounts, and knows certificates, t
 and programs that print tokens. Its typed objects are not used: what is sent and read is plain data.
 """
 
+import contextlib
 import re
 import ssl
 from collections.abc import Generator, Mapping
+from email.utils import parsedate_to_datetime
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +24,7 @@ from gridloom.base.clock import Clock
 from gridloom.base.errors import SiteError
 from gridloom.sites.kube.api import (
     PODS,
+    Answer,
     AwayError,
     ExpiredError,
     Place,
@@ -45,6 +48,7 @@ _WAIT_S, _WAIT_MAX_S = 0.25, 5.0
 _UNAUTHORIZED, _MISSING, _CONFLICT, _EXPIRED = 401, 404, 409, 410
 _BUSY = frozenset({408, 425, 429, 500, 502, 503, 504})
 _APPLY, _MERGE = "application/apply-patch+yaml", "application/merge-patch+json"
+_WARNING = re.compile(r'299 \S+ "(.*?)"(?: "|$)')
 _UNUSABLE = (
     ConfigError,
     OSError,
@@ -86,6 +90,21 @@ class KubeClient:
         path = resource_of(manifest).path(self._namespace, manifest["metadata"]["name"])
         query = {"fieldManager": FIELD_MANAGER, "fieldValidation": "Strict"}
         return self._json("PATCH", path, query=query, body=manifest, kind=_APPLY)
+
+    def ask(self, path: str, body: Manifest | None = None) -> Answer:
+        """Get what stands at a path, or post a question there.
+
+        Raises:
+            RefusedError: It is not there, or not for us.
+        """
+        answer = self._tried("GET" if body is None else "POST", path, body=body)
+        return _answer(answer)
+
+    def tries(self, manifest: Manifest) -> Answer:
+        """Ask whether an object would be taken, without making it."""
+        path = resource_of(manifest).path(self._namespace, manifest["metadata"]["name"])
+        query = {"fieldManager": FIELD_MANAGER, "fieldValidation": "Strict", "dryRun": "All"}
+        return _answer(self._tried("PATCH", path, query=query, body=manifest, kind=_APPLY))
 
     def merge(self, resource: Resource, name: str, change: Manifest) -> Manifest:
         """Change some fields of an object."""
@@ -278,6 +297,16 @@ def _connect(place: Place) -> httpx2.Client:
         raise AwayError(f"{where} cannot be used: {_words(error)}") from error
     found.headers["User-Agent"] = f"{FIELD_MANAGER}/{__version__}"
     return found
+
+
+def _answer(answer: httpx2.Response) -> Answer:
+    body = msgspec.json.decode(answer.content)
+    told_s = None
+    with contextlib.suppress(ValueError):
+        told_s = parsedate_to_datetime(answer.headers.get("Date", "")).timestamp()
+    said = answer.headers.get_list("Warning")
+    warnings = tuple(match[1] for one in said if (match := _WARNING.match(one)))
+    return Answer(body=body, told_s=told_s, warnings=warnings)
 
 
 def _kind(answer: Manifest) -> str:

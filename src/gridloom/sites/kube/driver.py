@@ -27,7 +27,7 @@ from gridloom.sites.tasks import Heard, TaskFiles, unwritable
 from gridloom.wire.agent import Rendezvous, TaskOrder, TaskRef, gang_directory
 
 _WORDLESS_S = 10.0
-"""How long a cluster may take to say why a pod has ended, or was asked to."""
+"""How long a cluster may take to say why a pod has ended, or, beyond its grace, was asked to."""
 _SETTLE_S = 0.5
 """How long after its pod's end what a supervisor said last may take to be seen here."""
 _KILL_MARGIN_S = 15.0
@@ -105,6 +105,9 @@ class KubeDriver:
         self._act(groups)
         return facts
 
+    def standing(self, site: Site) -> None:
+        """Nodes are not watched: of those that a cluster takes away the pods on them tell."""
+
     def free_port(
         self, address: str, ports: tuple[int, int], taken: frozenset[int], count: int = 1
     ) -> int:
@@ -121,7 +124,11 @@ class KubeDriver:
         objects = manifests(asked, FORMS[access.workload])
         for order in orders:
             self._files.order(numbered(order))
-        one.write(gang(orders, runs, access), objects, Handed(access=access, name=asked.name))
+        one.write(
+            gang(orders, runs, access),
+            objects,
+            Handed(access=access, name=asked.name, grace_s=asked.grace_s),
+        )
         one.reload()
 
     def _gang(self, task: TaskRef) -> KubeGang:
@@ -216,7 +223,9 @@ class KubeDriver:
         if heard.end.code is Why.STOP_REQUESTED and not asked and not heard.is_explained:
             told = tell.why_asked(heard.end, one.seen, first_cause([*one.taken.values()]))
             waited_s = self._clock.monotonic_s() - heard.end_seen_s
-            if told is None and waited_s < _WORDLESS_S:
+            # Others may use their grace to the end, and the cluster says why once all are gone
+            grace_s = one.handed.grace_s if one.handed is not None else 0.0
+            if told is None and waited_s < grace_s + _WORDLESS_S:
                 return [TaskRunning(**who(task))]
             heard.end = told or heard.end
         heard.is_explained = True

@@ -56,10 +56,12 @@ class Handed(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         access: How.
         name: Of the objects.
+        grace_s: How long tasks may take to save.
     """
 
     access: KubeAccess
     name: str
+    grace_s: float = 0.0
 
 
 class Placed(msgspec.Struct, frozen=True, kw_only=True):
@@ -100,39 +102,55 @@ def name_of(task: TaskRef, plane: str) -> str:
 
 def submission(orders: Sequence[TaskOrder], runs: PurePath, access: KubeAccess) -> Submission:
     """Return what the cluster is asked for."""
-    first, plane = orders[0], plane_of(runs)
-    name = name_of(first.task, plane)
+    first = orders[0]
     count = max(len(_devices(order)) for order in orders)
+    return replace(
+        pods(first.task, runs, access, first.accelerator, devices=count),
+        replicas=len(orders),
+        command=supervisor_argv(access.python, gang_directory(runs, first.task)),
+        grace_s=max(order.grace_s for order in orders),
+    )
+
+
+def pods(
+    task: TaskRef, runs: PurePath, access: KubeAccess, accelerator: str, *, devices: int
+) -> Submission:
+    """Return what the cluster is asked for by one pod as those of a site are, with no command.
+
+    Args:
+        task: By which it is known again.
+        runs: Directory of all run directories, which it sees.
+        access: How jobs are handed in.
+        accelerator: Kind of its devices.
+        devices: How many of them.
+    """
+    plane = plane_of(runs)
+    name = name_of(task, plane)
     sizes = _sizes(access.resources)
-    if first.accelerator == CPU:
-        sizes.setdefault("cpu", 1000 * count)
+    if accelerator == CPU:
+        sizes.setdefault("cpu", 1000 * devices)
     return Submission(
         name=name,
         namespace=access.namespace,
-        job_id=first.task.job_id,
-        attempt=first.task.attempt,
-        epoch=first.task.epoch,
-        life=first.task.life,
-        labels={
-            **access.labels,
-            PLANE_LABEL: plane,
-            SITE_LABEL: first.task.site,
-            RUN_LABEL: name,
-        },
+        job_id=task.job_id,
+        attempt=task.attempt,
+        epoch=task.epoch,
+        life=task.life,
+        labels={**access.labels, PLANE_LABEL: plane, SITE_LABEL: task.site, RUN_LABEL: name},
         annotations=access.annotations,
         queue=access.queue,
         queue_priority=access.queue_priority,
         pod_priority=access.priority_class,
         topology=Topology(required=access.topology_required, preferred=access.topology_preferred),
-        replicas=len(orders),
-        accelerators=_accelerators(first.accelerator, count, access),
+        replicas=1,
+        accelerators=_accelerators(accelerator, devices, access),
         cpu_millis=sizes.get("cpu", 0),
         memory_bytes=sizes.get("memory", 0),
         resources={k: v for k, v in access.resources.items() if k not in sizes},
         image=access.image,
         pull_policy=access.pull_policy,
         pull_secrets=access.pull_secrets,
-        command=supervisor_argv(access.python, gang_directory(runs, first.task)),
+        command=(),
         environment=access.environment,
         secrets=tuple(_secret(*one) for one in sorted(access.secrets.items())),
         fields={NODE_VARIABLES[1]: "spec.nodeName", ADDRESS_VARIABLE: "status.podIP"},
@@ -146,7 +164,6 @@ def submission(orders: Sequence[TaskOrder], runs: PurePath, access: KubeAccess) 
         service_account=access.service_account,
         networks=tuple(map(_network, access.networks)),
         host_network=access.host_network,
-        grace_s=max(order.grace_s for order in orders),
         deadline_s=int(access.time_limit_s),
         keep_s=int(access.keep_s),
     )

@@ -320,7 +320,9 @@ def test_a_cluster_that_never_says_why_is_not_waited_for(desk: Desk) -> None:
     desk.run()
     desk.reports(Why.STOP_REQUESTED)
     desk.until(lambda facts: [one for one in facts if isinstance(one, TaskRunning)])
-    desk.clock.advance(10.0)
+    desk.clock.advance(29.0)
+    assert not [one for one in desk.look() if isinstance(one, TaskEnded)], "others have their grace"
+    desk.clock.advance(11.0)
     assert codes(desk.ends()) == [Why.STOP_REQUESTED] * 2
 
 

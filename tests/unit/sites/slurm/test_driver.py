@@ -23,8 +23,11 @@ from gridloom.model.event import (
 from gridloom.model.inventory import Site, SlurmAccess
 from gridloom.model.life import Arrival, Outcome
 from gridloom.model.reason import Why
-from gridloom.sites.slurm.client import AwayError, SlurmClient
+from gridloom.model.spec import Batch
+from gridloom.sites.slurm.client import SlurmClient
 from gridloom.sites.slurm.driver import SlurmDriver
+from gridloom.sites.slurm.engine import AwayError
+from gridloom.sites.slurm.engines import Engines
 from gridloom.sites.slurm.parse_queue import BEFORE, BETWEEN, SQUEUE_FORMAT
 from gridloom.wire.agent import (
     LEASE_FILE,
@@ -75,13 +78,14 @@ class ScriptedSlurm(SlurmClient):
                 if job["%T"] == "PENDING" or "--state=PENDING" not in argv:
                     job["%T"] = "CANCELLED"
                 return ""
-            case "scontrol":
-                return f"JobId=7 PreemptTime={self.jobs[7].get('preempted', 'None')} Reason=None"
             case tool:
                 assert tool == "squeue"
         asked = [word.removeprefix("--jobs=") for word in argv if word.startswith("--jobs=")]
         ids = [int(one) for one in asked[0].split(",")] if asked else list(self.jobs)
-        rows = [self._row(one) for one in ids if one in self.jobs]
+        known = [one for one in dict.fromkeys(ids) if one in self.jobs]
+        if not argv[-1].startswith("--format="):
+            return "".join(f"{one} {self.jobs[one].get('preempted', 'N/A')}\n" for one in known)
+        rows = [self._row(one) for one in known]
         return "".join(f"{BEFORE}{row}\n" for row in rows)
 
     def _row(self, slurm_id: int) -> str:
@@ -130,7 +134,9 @@ class Desk:
 
     def again(self) -> SlurmDriver:
         """Return a driver that remembers nothing."""
-        self.driver = SlurmDriver(self.runs, self.clock, self.slurm, self.executor)
+        self.driver = SlurmDriver(
+            self.runs, self.clock, Engines(self.slurm, self.clock).of, self.executor
+        )
         return self.driver
 
     def submit(self) -> Mapping[Any, Any]:
@@ -328,9 +334,10 @@ def test_a_job_that_ends_within_the_grace_of_a_preemption_was_preempted(desk: De
     desk.ends(Why.STOP_REQUESTED)
     desk.ends(Why.STOP_REQUESTED, "n2")
     desk.slurm.jobs[7] |= {"%T": "COMPLETED", "preempted": "2026-01-01T00:00:00"}
+    before = len(desk.slurm.calls)
     assert outcomes(desk.look()) == [Why.PREEMPTED] * 2
     assert outcomes(desk.look()) == [Why.PREEMPTED] * 2
-    assert desk.slurm.calls.count("scontrol") == 1
+    assert desk.slurm.calls[before:] == ["squeue"] * 3, "once to ask whether it was preempted"
 
 
 @pytest.mark.parametrize(
@@ -359,7 +366,10 @@ def test_a_site_that_never_says_why_is_not_waited_for(desk: Desk) -> None:
     desk.says(Alive)
     desk.ends(Why.STOP_REQUESTED)
     desk.look()
-    desk.clock.advance(20.0)
+    for _ in range(2):  # a neighbour may use its whole grace, which is 29.5 s
+        desk.clock.advance(23.0)
+        assert TaskRunning in map(type, desk.look())
+    desk.clock.advance(1.0)
     assert outcomes(desk.look()) == [Why.STOP_REQUESTED]
 
 
@@ -392,3 +402,62 @@ def test_what_is_told_lies_in_the_tasks_directory(desk: Desk) -> None:
 
 def test_of_what_was_never_handed_in_there_is_no_news(desk: Desk) -> None:
     assert desk.look() == []
+
+
+# ----- users' own batch scripts
+
+
+@pytest.fixture
+def scripted(tmp_path: Path) -> Desk:
+    """A script on two nodes, of which only the first has a supervisor."""
+    desk = Desk(tmp_path)
+    batch = Batch(options=(("job-name", "x"), ("error", "e.txt")), submitted_in="/")
+    desk.orders = [order(tmp_path, node, batch=batch) for node in ("n1", "n2")]
+    desk.submit()
+    desk.look()
+    desk.slurm.jobs[7] |= {"%T": "RUNNING", "%r": "None"}
+    return desk
+
+
+def test_the_supervisor_of_a_script_speaks_for_all_its_nodes(scripted: Desk) -> None:
+    scripted.says(Alive)
+    facts = [fact for fact in scripted.look() if isinstance(fact, TaskRunning)]
+    assert [fact.domain for fact in facts] == ["hpc/n1", "hpc/n2"]
+    scripted.again()
+    facts = [fact for fact in scripted.look() if isinstance(fact, TaskRunning)]
+    assert [fact.domain for fact in facts] == ["hpc/n1", "hpc/n2"]
+
+
+@pytest.mark.parametrize(
+    ("state", "code"),
+    [
+        ("COMPLETED", Why.COMPLETED),
+        ("PREEMPTED", Why.PREEMPTED),
+        ("TIMEOUT", Why.TIME_LIMIT),
+        ("NODE_FAIL", Why.NODE_LOST),
+    ],
+)
+def test_a_script_has_ended_when_nothing_of_its_job_is_left(
+    scripted: Desk, state: str, code: Why
+) -> None:
+    scripted.ends(Why.COMPLETED)
+    assert outcomes(scripted.look()) == []
+    scripted.slurm.jobs[7] |= {"%T": state}
+    scripted.look()
+    assert outcomes(scripted.look()) == [code] * 2
+
+
+def test_a_script_that_was_stopped_ends_as_such_whatever_slurm_says(scripted: Desk) -> None:
+    scripted.driver.stop(ref("n1"), 5.0, "stop")
+    scripted.driver.stop(ref("n2"), 5.0, "stop")
+    scripted.ends(Why.STOP_REQUESTED)
+    scripted.slurm.jobs[7] |= {"%T": "CANCELLED"}
+    scripted.look()
+    assert outcomes(scripted.look()) == [Why.STOP_REQUESTED] * 2
+
+
+def test_while_slurm_says_nothing_a_script_ends_by_its_own_word(scripted: Desk) -> None:
+    scripted.ends(Why.EXITED)
+    scripted.look()
+    scripted.clock.advance(50.0)  # its grace, and a while for Slurm
+    assert outcomes(scripted.look()) == [Why.EXITED] * 2

@@ -14,15 +14,20 @@ from pathlib import Path
 from typing import TypeVar
 
 import psutil
+from tests.contract import control_plane
+from tests.contract.control_plane import driver_of
+from tests.fakes.kube_api.account import POD_ENVIRONMENT, kubeconfig
+from tests.fakes.kube_api.cluster import Cluster
+from tests.fakes.kube_api.controllers.kubelet import Play
 
 from gridloom.agent.processes import sweep
+from gridloom.base.codec import encode
 from gridloom.base.system import SystemClock
 from gridloom.model.event import AnyEvent, TaskArrived, TaskEnded, TaskRunning
-from gridloom.model.inventory import CPU, Site
+from gridloom.model.inventory import CPU, KubeAccess, Site
 from gridloom.model.life import Outcome
 from gridloom.ports.driver import Driver
-from gridloom.sites.local.driver import LocalDriver
-from gridloom.wire.agent import RankOrder, TaskOrder, TaskRef, task_directory
+from gridloom.wire.agent import RankOrder, TaskOrder, TaskRef, gang_directory, task_directory
 from gridloom.wire.launch import Rank
 
 T = TypeVar("T")
@@ -60,17 +65,34 @@ class DriverHarness(ABC):
         self.runs = home / "runs"
         self._tokens: set[str] = set()
 
-    @abstractmethod
+    outlives_guardian = True
+    """Whether the rest of a task lives on when the outermost of those that watch it is killed."""
+
     def driver(self) -> Driver:
         """Return a driver that remembers nothing, as after a restart of the control plane."""
+        return driver_of(self.site, self.runs, CLOCK)
 
     @abstractmethod
+    def watched(self, task: TaskRef) -> str:
+        """Return what the processes that watch over a task are told to look after."""
+
     def guards(self, task: TaskRef) -> list[psutil.Process]:
         """Return the processes that watch over the task, the outermost first."""
+        return outermost_first(agents(self.watched(task)))
 
-    @abstractmethod
+    def plane(self, order: TaskOrder) -> list[str]:
+        """Return the command line of a control plane that submits the order."""
+        files = {"order.json": order, "site.json": self.site}
+        for name, content in files.items():
+            (self.home / name).write_bytes(encode(content))
+        paths = (self.runs, *(self.home / name for name in files))
+        return [sys.executable, control_plane.__file__, *map(str, paths)]
+
     def spoil(self, order: TaskOrder) -> None:
         """Make the site refuse the order."""
+        directory = task_directory(self.runs, order.task)
+        Path(directory.parent).parent.mkdir(parents=True)
+        Path(directory.parent).write_text("a file where a directory should be")
 
     def order(
         self,
@@ -106,10 +128,18 @@ class DriverHarness(ABC):
             meets=meets,
         )
 
+    def look(self, order: TaskOrder) -> None:  # noqa: B027 - most sites start it by themselves
+        """Do what a control plane does all the time, where an order needs that to be started."""
+
     def marks(self, order: TaskOrder, *names: str) -> list[psutil.Process]:
         """Wait until processes of these names have noted themselves; return them."""
         files = [Path(order.env["MARKS"]) / name for name in names]
-        eventually(lambda: all(file.exists() for file in files))
+
+        def all_there() -> bool:
+            self.look(order)
+            return all(file.exists() for file in files)
+
+        eventually(all_there)
         return [psutil.Process(int(file.read_text())) for file in files]
 
     def go(self, order: TaskOrder) -> None:
@@ -120,7 +150,7 @@ class DriverHarness(ABC):
         """Leave nothing behind, even of a test that failed."""
         for token in self._tokens:
             job_id = token.partition("/")[0]
-            for process in _agents(f"/{job_id}/"):
+            for process in agents(f"/{job_id}/"):
                 with contextlib.suppress(psutil.Error):
                     process.kill()
             eventually(lambda token=token: not sweep(token))  # type: ignore[misc]
@@ -155,18 +185,35 @@ class LocalHarness(DriverHarness):
 
     site = Site(name="here", kind="local", nodes=())
 
-    def driver(self) -> Driver:
-        return LocalDriver(self.runs, sys.executable, CLOCK, sweep)
+    def watched(self, task: TaskRef) -> str:
+        return str(task_directory(self.runs, task))
 
-    def guards(self, task: TaskRef) -> list[psutil.Process]:
-        found = _agents(str(task_directory(self.runs, task)))
-        pids = {process.pid for process in found}
-        return sorted(found, key=lambda process: process.ppid() in pids)
 
-    def spoil(self, order: TaskOrder) -> None:
-        directory = task_directory(self.runs, order.task)
-        Path(directory.parent).parent.mkdir(parents=True)
-        Path(directory.parent).write_text("a file where a directory should be")
+class KubeHarness(DriverHarness):
+    """A pretended Kubernetes whose pods are real processes, with the rights of the role alone."""
+
+    outlives_guardian = False
+
+    def __init__(self, home: Path) -> None:
+        super().__init__(home)
+        self.cluster = Cluster(plays=lambda _: Play(real=True), folder=home / "pods")
+        self.cluster.__enter__()
+        self.cluster.kubelet.add_node("k1", {"cpu": "64"})
+        access = KubeAccess(
+            kubeconfig=str(kubeconfig(self.cluster.api, home, namespace="team")),
+            namespace="team",
+            image="registry.example/gridloom:1",
+            python=sys.executable,
+            environment=POD_ENVIRONMENT,
+        )
+        self.site = Site(name="here", kind="kubernetes", nodes=(), kubernetes=access)
+
+    def watched(self, task: TaskRef) -> str:
+        return str(gang_directory(self.runs, task))
+
+    def close(self) -> None:
+        super().close()
+        self.cluster.__exit__()
 
 
 class Control:
@@ -204,7 +251,7 @@ def signal_all(processes: Iterable[psutil.Process], number: signal.Signals) -> N
         process.send_signal(number)
 
 
-def _agents(part: str) -> list[psutil.Process]:
+def agents(part: str) -> list[psutil.Process]:
     """Return processes of the agent whose directory contains ``part``."""
     found = []
     for process in psutil.process_iter():
@@ -212,6 +259,13 @@ def _agents(part: str) -> list[psutil.Process]:
             argv = process.cmdline()
         except psutil.Error:
             continue
-        if "gridloom.agent" in argv and part in argv[-1] and is_alive(process):
+        if argv[1:4] == ["-P", "-m", "gridloom.agent"] and part in argv[-1] and is_alive(process):
             found.append(process)
     return found
+
+
+def outermost_first(processes: Iterable[psutil.Process]) -> list[psutil.Process]:
+    """Return processes, those first whose parent is none of them."""
+    found = [*processes]
+    pids = {process.pid for process in found}
+    return sorted(found, key=lambda process: process.ppid() in pids)

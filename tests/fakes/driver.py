@@ -11,6 +11,7 @@ from gridloom.base.errors import SiteError
 from gridloom.model.event import (
     AnyEvent,
     CheckpointSaved,
+    NodeMarked,
     StepReported,
     TaskArrived,
     TaskEnded,
@@ -59,7 +60,8 @@ class Fault:
     ``kill``: a rank is killed. ``lose``: the supervisor dies without a word. ``cut``: nothing goes
     to the domain or comes from it. ``refuse``: it starts nothing. ``hang``: its tasks save nothing
     and end only when they are killed. ``repeat`` and ``mix``: what is seen of it is seen twice, or
-    in another order. ``jump``: the wall clock of all is set by ``by_s``.
+    in another order. ``jump``: the wall clock of all is set by ``by_s``. ``drain``: the site's own
+    scheduler keeps the node from work.
     """
 
     kind: str
@@ -169,7 +171,7 @@ class World:
 
     def meet(self, task: _Task, told: Rendezvous) -> None:
         """Tell a task where the others are; what it was told before it knows already."""
-        assert task.told in (None, told), "the same attempt meets at two places"
+        assert task.told is None or told.port == task.told.port, "an attempt has one port"
         if task.told is None:
             task.told, task.began_s, task.beat_s = told, self.clock.monotonic_s(), 0.0
 
@@ -324,6 +326,14 @@ class FakeDriver:
 
     def observe(self, tasks: Sequence[TaskRef]) -> list[AnyEvent]:
         return [fact for task in tasks for fact in self._seen(task)]
+
+    def standing(self, site: Site) -> list[NodeMarked]:
+        drained = {one.domain for one in self._world.faults if one.kind == "drain"}
+        return [
+            NodeMarked(domain=one, mark="drain", sentence="fans", by_site=True)
+            for one in sorted(drained)
+            if one.startswith(f"{site.name}/") and self._world.struck("drain", one)
+        ]
 
     def free_port(
         self, address: str, ports: tuple[int, int], taken: frozenset[int], count: int = 1

@@ -365,3 +365,16 @@ def test_whatever_happens_the_laws_hold_and_every_job_ends(
         stage.journal.post(wishes[1:])
         stage.run(200)
         stage.check_end()
+
+
+def test_a_node_that_its_site_drains_loses_no_training(quick_dir: Path) -> None:
+    queued = Program(queue_s=0.5, checkpoint_every=1)
+    stage = stage_of([Fault("drain", 4.0, "a/somewhere", for_s=3.0)], quick_dir, program=queued)
+    stage.submit("j-1", spec=job_spec(max_restarts=0))
+    stage.run(90)
+    stage.check_end()
+    assert codes(stage) == [Why.STOP_REQUESTED, Why.COMPLETED], "asked to move, at no cost"
+    first = stage.job().attempts[0]
+    assert stage.job().state is JobState.SUCCEEDED
+    assert first.checkpoint_step == first.last_step > 0
+    assert stage.state.marks == {}, "the site has said that it works again"

@@ -22,8 +22,14 @@ _OF_BATCH = (
 """What of the launch contract a batch script is told."""
 
 
-def told_where(order: TaskOrder, rendezvous: Rendezvous) -> TaskOrder:
-    """Return an order whose ranks know where the tasks of their attempt are."""
+def told_where(order: TaskOrder, rendezvous: Rendezvous, file: Path) -> TaskOrder:
+    """Return an order whose ranks know where the tasks of their attempt are.
+
+    Args:
+        order: The order.
+        rendezvous: Where they are.
+        file: Where it stands when one of them is elsewhere.
+    """
     replace, addresses = msgspec.structs.replace, rendezvous.addresses
     ranks = tuple(
         replace(
@@ -33,6 +39,7 @@ def told_where(order: TaskOrder, rendezvous: Rendezvous) -> TaskOrder:
                 node_addresses=addresses,
                 master_address=addresses[0],
                 master_port=rendezvous.port,
+                rendezvous_file=str(file),
             ),
         )
         for one in order.ranks

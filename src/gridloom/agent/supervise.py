@@ -247,7 +247,7 @@ class Supervisor:
         if told is None:
             return None
         self._awaits, self._heartbeat_due_s = None, 0.0
-        self._order = told_where(self._order, told)
+        self._order = told_where(self._order, told, self._directory / RENDEZVOUS_FILE)
         return self._start_ranks()
 
     def _beat(self, now_s: float) -> None:

@@ -5,7 +5,7 @@ from typing import Any
 
 from gridloom.base.errors import InputError
 from gridloom.base.units import format_duration
-from gridloom.core.state import Mark, State, live_tasks
+from gridloom.core.state import Mark, State, live_tasks, stands_on
 from gridloom.model.inventory import Inventory
 from gridloom.wire.documents_values import did_you_mean
 
@@ -39,7 +39,7 @@ def mark_of(marks: Mapping[str, Mark], domain: str) -> Mark | None:
 
 def mark_text(domain: str, mark: Mark, now_s: float) -> str:
     """Return a mark as a sentence."""
-    by = " by the scheduler" if mark.by_core else ""
+    by = " by the scheduler" if mark.by_core else " by its site" if mark.by_site else ""
     why = f": {mark.sentence}" if mark.sentence else ""
     ago = format_duration(max(0.0, now_s - mark.since_s))
     return f"{domain} was {WORDS[mark.mark]}{by} {ago} ago{why}"
@@ -54,6 +54,7 @@ def marks_json(marks: Mapping[str, Mark]) -> list[dict[str, Any]]:
             "reason": mark.sentence,
             "since_s": mark.since_s,
             "by_scheduler": mark.by_core,
+            "by_site": mark.by_site,
         }
         for domain, mark in sorted(marks.items())
     ]
@@ -66,7 +67,6 @@ def jobs_on(state: State, domain: str) -> list[str]:
         for job in sorted(state.jobs.values(), key=lambda job: job.job_id)
         if job.attempt is not None
         and any(
-            domain in (task.placement.domain, task.placement.site)
-            for task in live_tasks(job.attempt)
+            domain in (stands_on(task), task.placement.site) for task in live_tasks(job.attempt)
         )
     ]

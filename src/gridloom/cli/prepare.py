@@ -1,5 +1,6 @@
 """From the files a person names to a job that is ready to be handed in: reads, checks, plans."""
 
+import dataclasses
 import os
 import pwd
 import shutil
@@ -45,12 +46,16 @@ class Grid:
         bookings: What of it is spoken for, and when.
         data: The grid file as given; empty when this machine was discovered.
         source: Where it comes from, for a person.
+        told: Sites whose nodes are not in the file, but were told by the sites themselves.
+        notes: What a person should know of that, a sentence each.
     """
 
     inventory: Inventory
     data: bytes
     source: str
     bookings: tuple[Booking, ...] = ()
+    told: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -130,8 +135,8 @@ def prepare(job: Path, grid: Path | None, settings: Settings, ids: IdSource) -> 
     return Prepared(job_id, spec, found, data, file, script)
 
 
-def load_grid(path: Path | None, settings: Settings) -> Grid:
-    """Return the grid of a file, or the settings' grid, or this machine as it is.
+def read_grid_file(path: Path | None, settings: Settings) -> Grid:
+    """Return the grid like ``load_grid``, without asking sites for nodes that the file leaves out.
 
     Raises:
         InputError: The file cannot be read or used.
@@ -142,6 +147,25 @@ def load_grid(path: Path | None, settings: Settings) -> Grid:
     data = _read(path, "the grid file")
     document = read_grid(data, str(path)).document
     return Grid(to_inventory(document), data, str(path), to_bookings(document))
+
+
+def load_grid(path: Path | None, settings: Settings) -> Grid:
+    """Return the grid of a file, or the settings' grid, or this machine as it is.
+
+    Sites whose nodes the file leaves out are asked for them.
+
+    Raises:
+        InputError: The file cannot be read or used.
+        SiteError: A site that is to tell its nodes does not, and never has.
+    """
+    grid = read_grid_file(path, settings)
+    open_sites = tuple(site.name for site in grid.inventory.sites if not site.nodes)
+    if not open_sites:
+        return grid
+    from gridloom.cli.site_nodes import with_told_nodes  # sites that tell their nodes are few
+
+    inventory, notes = with_told_nodes(grid.inventory, settings, grid.source)
+    return dataclasses.replace(grid, inventory=inventory, told=open_sites, notes=notes)
 
 
 def write_run_directories(

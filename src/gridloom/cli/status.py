@@ -29,6 +29,7 @@ def _one(plane: "Plane", found: "Job", *, json: bool) -> int:
     from gridloom.cli.views import job_json, progress_of, up_to_now, waits_json
     from gridloom.control.close import summarised
     from gridloom.control.report import attempt_line, summary_rows
+    from gridloom.core.state import stands_on, tasks_of
 
     now_s, state = plane.clock.now_s(), plane.state()
     facts = summarised(plane.settings.runs, up_to_now(found, now_s), state.inventory)
@@ -37,11 +38,11 @@ def _one(plane: "Plane", found: "Job", *, json: bool) -> int:
         emit({**now, "summary": facts})
         return 0
     attempts = [(f"attempt {a['number']}", attempt_line(a)) for a in facts["attempts"]]
-    tasks = found.attempt.placement.tasks if found.attempt else ()
+    nodes = [stands_on(task) for task in tasks_of(found.attempt)] if found.attempt else ()
     marks = [
-        ("node", mark_text(task.domain, mark, now_s))
-        for task in tasks
-        if (mark := mark_of(state.marks, task.domain))
+        ("node", mark_text(node, mark, now_s))
+        for node in nodes
+        if (mark := mark_of(state.marks, node))
     ]
     waits = [(f"waits at {one['site']}", one["sentence"]) for one in waits_json(found)]
     rows = [("job", found.job_id), *summary_rows(facts), *attempts, *waits, *marks]

@@ -1,5 +1,6 @@
 """``gridloom submit``."""
 
+import sys
 from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
@@ -10,14 +11,15 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from gridloom.cli.prepare import Prepared
+    from gridloom.cli.settings import Settings
 
 _DryRun = Annotated[
     bool,
     Parameter(
         name="--dry-run",
         negative=(),
-        help="Hand nothing in: check it, show where it would run, and of a batch script what"
-        " becomes of each option.",
+        help="Hand nothing in: print what each site's scheduler would be handed, and of a batch"
+        " script what becomes of each option.",
     ),
 ]
 
@@ -37,11 +39,12 @@ def submit(
     from gridloom.cli.prepare import prepare
     from gridloom.cli.wiring import Plane
 
-    found = usable(settings.read())
+    asked = settings.read()
+    found = asked if dry_run else usable(asked)
     prepared = with_known_dependencies(prepare(job, grid, found, SystemIds()), found)
     notes = notes_of(prepared)
     if dry_run:
-        return _show(prepared, notes, as_json=json)
+        return _would(prepared, found, notes, as_json=json)
     plane = Plane(found)
     job_ids = hand_in(plane, prepared)
     plane.start_background()
@@ -73,26 +76,31 @@ def tell(
 def notes_of(prepared: "Prepared") -> list[str]:
     """Return what whoever hands a job in must know, a sentence each."""
     if prepared.script is None:
-        return []
+        return [*prepared.grid.notes]
     from gridloom.cli.batch_words import notes
 
-    return notes(prepared.script)
+    return [*prepared.grid.notes, *notes(prepared.script)]
 
 
-def _show(prepared: "Prepared", notes: "Sequence[str]", *, as_json: bool) -> int:
-    """Print what would be handed in."""
+def _would(
+    prepared: "Prepared", found: "Settings", notes: "Sequence[str]", *, as_json: bool
+) -> int:
+    """Print what would be handed in; change nothing."""
     from gridloom.cli.batch_words import option_lines, options_json
-    from gridloom.cli.handin import show_plan
+    from gridloom.cli.dry_run import as_text, handouts
     from gridloom.cli.output import emit, say
 
-    script = prepared.script
+    made, script = handouts(prepared, found), prepared.script
     if as_json:
-        said = {"event": "checked", "name": prepared.spec.name, "job": prepared.spec}
-        emit({**said, "options": options_json(script) if script else [], "notes": notes})
+        said = {"event": "dry_run", "name": prepared.spec.name, "job": prepared.spec}
+        options = options_json(script) if script else []
+        emit({**said, "sites": made, "options": options, "notes": notes})
         return 0
-    show_plan(prepared)
     lines = option_lines(script) if script else []
-    for line in [*lines, *(note for note in notes if note not in lines)]:
-        say(line)
-    say("nothing is handed in: this was a dry run")
+    for note in notes:
+        if note not in lines:
+            say(note, stderr=True)
+    sys.stdout.write("".join(f"# {line}\n" for line in lines))
+    sys.stdout.write("\n".join(map(as_text, made)))
+    say("nothing is handed in: this was a dry run", stderr=True)
     return 0

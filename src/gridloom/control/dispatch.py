@@ -9,9 +9,9 @@ from msgspec.structs import replace
 from gridloom.base.codec import decode, encode
 from gridloom.base.errors import SiteError
 from gridloom.base.files import FULL, cause_of, replace_file
-from gridloom.control import meeting
+from gridloom.control import meeting, standing
 from gridloom.control.orders import Start, task_orders, task_refs
-from gridloom.core.state import State, party, tasks_of
+from gridloom.core.state import State, live_tasks, party, tasks_of
 from gridloom.core.turn import LeaseTerms
 from gridloom.model.action import (
     AnyAction,
@@ -24,7 +24,7 @@ from gridloom.model.action import (
 )
 from gridloom.model.event import AnyEvent, TaskRefused
 from gridloom.model.inventory import Inventory, Site
-from gridloom.model.life import Attempt, Job, Task
+from gridloom.model.life import Attempt, Job, Task, TaskState
 from gridloom.model.reason import Reason, Why
 from gridloom.ports.driver import Driver
 from gridloom.ports.journal import Journal
@@ -97,7 +97,7 @@ class Dispatch:
             self._journal.done(done, facts)
 
     def observe(self, state: State) -> list[AnyEvent]:
-        """Return what the drivers saw of all live tasks."""
+        """Return what the drivers saw of all live tasks, and of nodes that are kept from work."""
         by_kind: dict[str, list[TaskRef]] = {}
         for job in state.jobs.values():
             attempt = job.attempt
@@ -105,9 +105,14 @@ class Dispatch:
                 if attempt is not None and task.outcome is None:
                     ref = _task_ref(job.job_id, attempt, task)
                     by_kind.setdefault(self._kind(state, ref.site), []).append(ref)
-        return [
+        seen = [
             fact for kind, refs in by_kind.items() for fact in self._drivers[kind].observe(refs)
         ]
+        for site in state.inventory.sites if state.inventory is not None else ():
+            seen.extend(
+                standing.news(state.marks, site.name, self._drivers[site.kind].standing(site))
+            )
+        return seen
 
     def _carry_out(self, state: State, action: AnyAction) -> Sequence[AnyEvent]:
         match action:
@@ -180,6 +185,9 @@ class Dispatch:
                 self._driver(state, ref).stop(ref, 0.0, reason.sentence)
             return [_refused(ref, reason) for ref in refs]
         told = meeting.rendezvous(attempt, port)
+        # Who runs has to find those that are back elsewhere
+        running = [one for one in live_tasks(attempt) if one.state is TaskState.RUNNING]
+        refs += [_task_ref(action.job_id, attempt, task) for task in running]
         for ref in refs:
             self._driver(state, ref).meet(ref, told)
         return []

@@ -4,7 +4,7 @@ from typing import Final, assert_never
 
 from gridloom.core import comeback, explain, progress, reconcile, rendezvous
 from gridloom.core.order import holding, queued
-from gridloom.core.state import Mark, tasks_of
+from gridloom.core.state import Mark, stands_on, tasks_of
 from gridloom.core.turn import Turn
 from gridloom.core.verdict import PERMANENT
 from gridloom.model.event import (
@@ -179,13 +179,17 @@ def _report(turn: Turn, event: _TaskEvent) -> None:
 def _marked(turn: Turn, event: NodeMarked) -> None:
     """Take in that a node is away or well again; what runs on one that is not fit to work moves."""
     state = turn.state
+    if event.by_site and not _may_say(state.marks.get(event.domain), event):
+        return
     if not event.mark:
         if state.failures.pop(event.domain, None) is not None:
             turn.index.suspect()
         if state.marks.pop(event.domain, None) is not None:
             turn.index.reopen()
         return
-    state.marks[event.domain] = Mark(mark=event.mark, sentence=event.sentence, since_s=turn.now)
+    state.marks[event.domain] = Mark(
+        mark=event.mark, sentence=event.sentence, since_s=turn.now, by_site=event.by_site
+    )
     turn.index.reopen()
     if event.mark == "cordon":
         return
@@ -194,7 +198,8 @@ def _marked(turn: Turn, event: NodeMarked) -> None:
         domains = [
             task.placement.domain
             for task in tasks_of(attempt)
-            if event.domain in (task.placement.domain, task.placement.site)
+            if event.domain in (stands_on(task), task.placement.site)
+            and (task.arrival is not None or not event.by_site)
             # who is to come back there has to move like who is there
             and (task.outcome is None or (task.placement.site in attempt.absent and not lost))
         ]
@@ -208,6 +213,13 @@ def _marked(turn: Turn, event: NodeMarked) -> None:
         else:
             sentence = f"{event.domain} is drained{said}"
             reconcile.evict(turn, job, Reason(code=Why.DRAINED, sentence=sentence))
+
+
+def _may_say(known: Mark | None, event: NodeMarked) -> bool:
+    """Return whether a site may say that of a node of which this is known."""
+    if not event.mark:
+        return known is not None and known.by_site
+    return known is None or known.by_site or known.by_core
 
 
 def _grid_changed(

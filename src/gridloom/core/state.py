@@ -20,12 +20,14 @@ class Mark(msgspec.Struct, frozen=True, kw_only=True):
         sentence: Why, for a person.
         since_s: Since when.
         by_core: The core came to it by itself, and forgets it after a while.
+        by_site: The site's own scheduler says so, and will say when it is over.
     """
 
     mark: Literal["cordon", "drain", "taint", "lost"]
     sentence: str
     since_s: float
     by_core: bool = False
+    by_site: bool = False
 
 
 class Signals(msgspec.Struct, kw_only=True):
@@ -93,6 +95,12 @@ def party(attempt: Attempt, life: int, site: str) -> list[Task]:
         for task in tasks_of(attempt)
         if task.life == life and site in ("", task.placement.site)
     ]
+
+
+def stands_on(task: Task) -> str:
+    """Return the node, as ``site/node``, on which a task is, or was to come up."""
+    placed = task.placement
+    return placed.domain if task.arrival is None else f"{placed.site}/{task.arrival.node}"
 
 
 def all_ended(attempt: Attempt) -> bool:

@@ -62,11 +62,14 @@ class NodeMarked(Event, frozen=True, kw_only=True, tag=True):
         mark: ``cordon``: no new work; ``drain``: and what runs there moves; ``taint``: sick, as a
             drain; ``lost``: gone with what ran there; empty: well again.
         sentence: Why, for a person.
+        by_site: The site's own scheduler says so. It takes back only what it said itself, does not
+            outdo what a person said, and moves only what has come up on that very node.
     """
 
     domain: str
     mark: Literal["", "cordon", "drain", "taint", "lost"]
     sentence: str = ""
+    by_site: bool = False
 
 
 class BookingMade(Event, frozen=True, kw_only=True, tag=True):

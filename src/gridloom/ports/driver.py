@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Protocol
 
-from gridloom.model.event import AnyEvent
+from gridloom.model.event import AnyEvent, NodeMarked
 from gridloom.model.inventory import Site
 from gridloom.model.reason import Reason
 from gridloom.wire.agent import Rendezvous, TaskOrder, TaskRef
@@ -50,6 +50,14 @@ class Driver(Protocol):
 
         A task whose supervisor is gone is reported as ended, after its processes are.
         Facts may be repeated; none is lost.
+        """
+        ...
+
+    def standing(self, site: Site) -> Sequence[NodeMarked] | None:
+        """Return what keeps nodes of a site from work, as its own scheduler says now.
+
+        Each is marked ``by_site``; of other nodes it says nothing. ``None`` while it is not known.
+        Never waits.
         """
         ...
 

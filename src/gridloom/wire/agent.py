@@ -24,6 +24,13 @@ LOCK_FILE = "lock"
 BATCH_FILE = "job.sbatch"
 """A user's batch script, in the job's run directory."""
 
+INDEX_VARIABLES = ("SLURM_PROCID", "JOB_COMPLETION_INDEX")
+"""Variables by which a site's scheduler numbers the nodes of a gang, from 0."""
+NODE_VARIABLES = ("SLURMD_NODENAME", "GRIDLOOM_POD_NODE")
+"""Variables that tell what the site calls the node."""
+ADDRESS_VARIABLE = "GRIDLOOM_POD_ADDRESS"
+"""Variable that tells under which address the node, or what stands for it, is reached."""
+
 TASK_VARIABLE = "GRIDLOOM_TASK"
 """Variable that every process of a task carries, so that none can hide from a sweep."""
 
@@ -72,6 +79,12 @@ def task_directory(runs: PurePath, task: TaskRef) -> PurePath:
     """Return where a task's orders and reports live, under the directory of all runs."""
     life = life_directory(runs / task.job_id, task.attempt, task.life)
     return life / f"{task.site}.{task.node}"
+
+
+def gang_directory(runs: PurePath, task: TaskRef) -> PurePath:
+    """Return where the tasks that start together with ``task`` at its site have their files."""
+    life = life_directory(runs / task.job_id, task.attempt, task.life)
+    return life / f"gang.{task.site}"
 
 
 class RankOrder(msgspec.Struct, frozen=True, kw_only=True):

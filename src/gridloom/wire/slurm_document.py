@@ -1,14 +1,15 @@
 """The part of the grid file that says how jobs are handed to the Slurm of a site."""
 
 import ipaddress
+import shlex
 from typing import Annotated, Any
 
 from pydantic import Field
 
-from gridloom.model.inventory import SlurmAccess
+from gridloom.model.inventory import SlurmAccess, SlurmRest
 from gridloom.wire.documents_check import Document
 from gridloom.wire.documents_devices import DURATION
-from gridloom.wire.documents_values import Choice, Text, Value
+from gridloom.wire.documents_values import Choice, Text, Value, wrong
 
 _WORD = Text("one word", r"[^\s,=]+")
 _GRES_PATTERN = r"[^\s,:()=]+(:[^\s,:()=]+)?"
@@ -36,6 +37,60 @@ class NetworkValue(Value):
     def schema(self) -> dict[str, Any]:
         """Return the JSON Schema of what is accepted."""
         return {"type": "string"}
+
+
+class WordsValue(Value):
+    """A command as one line of words, as ``ssh login scontrol token``."""
+
+    @property
+    def right(self) -> str:
+        """What would be right."""
+        return "a command and its arguments, as `ssh login scontrol token`"
+
+    def parse(self, value: object) -> str:
+        """Return the line, whose words can be told apart."""
+        try:
+            if isinstance(value, str) and shlex.split(value):
+                return value
+        except ValueError as error:
+            raise wrong(f"its words cannot be told apart: {error}", "close the quote") from None
+        raise self.refuse(value)
+
+    def schema(self) -> dict[str, Any]:
+        """Return the JSON Schema of what is accepted."""
+        return {"type": "string"}
+
+
+class SlurmRestDocument(Document):
+    """Where the slurmrestd of a site is, and as whom it is asked."""
+
+    url: Annotated[
+        str,
+        Text("an address, as `https://login.example.org:6820`", r"https?://[^\s@?#]+"),
+        Field(
+            description="Where it listens. `http` sends tokens in the clear.",
+            examples=["https://login.example.org:6820"],
+        ),
+    ]
+    user: Annotated[str, _WORD, Field(description="Whose jobs they are.")]
+    token_file: Annotated[
+        str | None,
+        Text("the path of a file, as `~/.slurm/token`", r"(/|~/)\S+"),
+        Field(description="File with the user's token: that, or `token_command`."),
+    ] = None
+    token_command: Annotated[
+        str | None,
+        WordsValue(),
+        Field(
+            description="Command that prints a token.",
+            examples=["ssh login scontrol token lifespan=3600"],
+        ),
+    ] = None
+    ca_file: Annotated[
+        str | None,
+        Text("the path of a file, as `/etc/ssl/site.pem`", r"(/|~/)\S+"),
+        Field(description="Who vouches for the server. Default: whom this machine trusts."),
+    ] = None
 
 
 class SlurmDocument(Document):
@@ -82,8 +137,11 @@ class SlurmDocument(Document):
     ] = None
     environment: dict[str, Annotated[str, Text("text")]] = Field(
         {},
-        description="Variables of Slurm's commands, as `SLURM_CONF` where there are several.",
+        description="Variables of Slurm's commands and jobs, as `SLURM_CONF` for one of several.",
         json_schema_extra={"propertyNames": {"pattern": f"^{_NAME_PATTERN}$"}},
+    )
+    rest: SlurmRestDocument | None = Field(
+        None, description="Its slurmrestd. Default: Slurm's commands are run."
     )
 
 
@@ -101,4 +159,15 @@ def to_access(slurm: SlurmDocument) -> SlurmAccess:
         network=slurm.network or "",
         python=slurm.python or "",
         environment=slurm.environment,
+        rest=_to_rest(slurm.rest) if slurm.rest else None,
+    )
+
+
+def _to_rest(rest: SlurmRestDocument) -> SlurmRest:
+    return SlurmRest(
+        url=rest.url.rstrip("/"),
+        user=rest.user,
+        token_file=rest.token_file or "",
+        token_command=tuple(shlex.split(rest.token_command or "")),
+        ca_file=rest.ca_file or "",
     )

@@ -234,6 +234,7 @@ def test_ranks_wait_until_they_are_told_where_the_others_are(stage: Stage) -> No
         assert environment["MASTER_ADDR"] == "10.0.0.7"
         assert environment["MASTER_PORT"] == "4004"
         assert environment["GRIDLOOM_NODE_ADDRESSES"] == "10.0.0.7,10.0.0.9"
+        assert environment["GRIDLOOM_RENDEZVOUS_FILE"] == str(stage.directory / RENDEZVOUS_FILE)
 
 
 def test_a_site_that_took_its_time_starts_with_the_lease_as_it_is_now(stage: Stage) -> None:

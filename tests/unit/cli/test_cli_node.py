@@ -60,6 +60,7 @@ def test_a_mark_is_a_sentence_and_an_object() -> None:
         "reason": "fan broken",
         "since_s": 100.0,
         "by_scheduler": False,
+        "by_site": False,
     }
 
 

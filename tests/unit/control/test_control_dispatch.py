@@ -13,9 +13,9 @@ from gridloom.control.dispatch import Dispatch
 from gridloom.core.state import State
 from gridloom.core.turn import LeaseTerms
 from gridloom.model.action import AnyAction, CloseJob, OpenRendezvous, RenewLease, StopTask
-from gridloom.model.event import AnyEvent, TaskRefused
+from gridloom.model.event import AnyEvent, NodeMarked, TaskRefused
 from gridloom.model.inventory import Inventory, Site
-from gridloom.model.life import Arrival, Job, JobState, Outcome
+from gridloom.model.life import Arrival, Job, JobState, Outcome, TaskState
 from gridloom.model.reason import Reason, Why
 from gridloom.ports.journal import Record
 from gridloom.wire.agent import Rendezvous, TaskOrder, TaskRef
@@ -31,6 +31,7 @@ class NotingDriver:
         self.refuse: dict[str, Reason] = {}
         self.fail: set[str] = set()
         self.chooses_nodes = False
+        self.marks: list[NodeMarked] | None = []
         self.next_port = 4000
 
     def submit(self, site: Site, orders: Sequence[TaskOrder]) -> Mapping[TaskRef, Reason]:
@@ -56,6 +57,9 @@ class NotingDriver:
         self.calls.append(("observe", *(task.domain for task in tasks)))
         self.observed.extend(tasks)
         return []
+
+    def standing(self, site: Site) -> list[NodeMarked] | None:
+        return self.marks
 
     def free_port(
         self, address: str, ports: tuple[int, int], taken: frozenset[int], count: int = 1
@@ -356,6 +360,24 @@ def test_ranks_of_sites_that_choose_their_nodes_wait_for_a_rendezvous(tmp_path: 
     ], "the port is chosen once"
 
 
+def test_who_runs_is_told_where_a_site_has_come_back(tmp_path: Path) -> None:
+    desk = gathered(tmp_path)
+    tasks = desk.state.jobs["job-1"].attempts[-1].tasks
+    back = tasks["south/s1"]
+    back.life, back.arrival = 2, Arrival(node="m7", address="10.1.0.7", free_ports=FREE)
+    tasks["north/n1"].state = TaskState.RUNNING
+    tasks["north/n2"].state = TaskState.ENDED
+    desk.put(msgspec.structs.replace(MEET, site="south", life=2))
+    desk.dispatch.run(desk.state)
+    assert [call[:2] for call in desk.driver.calls if call[0] == "meet"] == [
+        ("meet", "south/s1"),
+        ("meet", "north/n1"),
+    ]
+    assert {call[3] for call in desk.driver.calls if call[0] == "meet"} == {
+        ("10.1.0.0", "10.0.0.2", "10.1.0.7")
+    }
+
+
 def test_nodes_without_a_common_row_of_ports_are_let_go(tmp_path: Path) -> None:
     desk = gathered(tmp_path, ((4000, 4002), (4005, 4007)))
     desk.put(MEET)
@@ -393,3 +415,12 @@ def test_nobody_is_told_of_an_attempt_that_is_over(tmp_path: Path, state: JobSta
     desk.put(MEET)
     desk.dispatch.run(desk.state)
     assert len(desk.driver.calls) == count
+
+
+def test_what_a_site_says_of_its_nodes_is_seen_with_its_tasks(tmp_path: Path) -> None:
+    desk = Desk(tmp_path)
+    drained = NodeMarked(domain="north/n1", mark="drain", sentence="fans", by_site=True)
+    desk.driver.marks = [drained]
+    assert desk.dispatch.observe(desk.state).count(drained) >= 1
+    desk.driver.marks = None
+    assert desk.dispatch.observe(desk.state) == []

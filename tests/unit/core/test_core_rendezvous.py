@@ -4,8 +4,9 @@ from typing import Any
 
 from tests.unit.core.bench import STOP, A, B, Bench, renewed, stops
 
+from gridloom.core.state import Mark
 from gridloom.model.action import AnyAction, OpenRendezvous
-from gridloom.model.event import TaskArrived, TaskReady, TaskWaiting
+from gridloom.model.event import NodeMarked, TaskArrived, TaskReady, TaskWaiting
 from gridloom.model.life import Arrival, JobState, Task, TaskState
 from gridloom.model.reason import Why
 
@@ -103,3 +104,62 @@ def test_a_site_that_starts_again_meets_by_itself() -> None:
     assert (task(bench, B).waits, task(bench, B).arrival) == ("", None)
     again = TaskArrived(**bench.about(B) | {"life": 2}, arrival=NODE)
     assert opened(bench.step(again)) == [("b", 2)]
+
+
+# ----- what such a site says of its nodes
+
+
+def says(domain: str, mark: Any, sentence: str = "fans", **more: Any) -> NodeMarked:
+    return NodeMarked(domain=domain, mark=mark, sentence=sentence, by_site=True, **more)
+
+
+def test_a_site_that_drains_a_node_moves_what_has_come_up_there() -> None:
+    bench = Bench()
+    bench.step(comes(bench, A), comes(bench, B, Arrival(node="n8", address="10.0.0.8")))
+    bench.step(*bench.runs(A, B))
+    assert stops(bench.step(says(A, "drain"))) == [], "it came up on n7 and not on n0"
+    assert stops(bench.step(says("b/n7", "drain"))) == [], "n7 is of the other site"
+    assert stops(bench.step(says("a/n7", "drain"))) == [
+        (A, 20.0, Why.DRAINED),
+        (B, 20.0, Why.DRAINED),
+    ]
+
+
+def test_what_waits_in_a_sites_queue_is_on_no_node_yet() -> None:
+    bench = Bench()
+    bench.step(waits(bench, A), waits(bench, B))
+    assert stops(bench.step(says(A, "drain"))) == []
+    assert stops(bench.step(NodeMarked(domain=A, mark="drain"))) != []
+
+
+def test_a_person_drains_the_node_where_a_task_stands() -> None:
+    bench = Bench()
+    bench.step(comes(bench, A), comes(bench, B))
+    assert stops(bench.step(NodeMarked(domain=A, mark="drain"))) == []
+    assert len(stops(bench.step(NodeMarked(domain="a/n7", mark="drain")))) == 2
+
+
+def test_a_site_takes_back_what_it_said_and_nothing_else() -> None:
+    bench = Bench()
+    marks = bench.machine.state.marks
+    bench.step(says(A, "cordon"))
+    assert marks[A].by_site
+    bench.step(says(A, "drain", "more fans"))
+    assert (marks[A].mark, marks[A].sentence) == ("drain", "more fans")
+    bench.step(says(A, ""))
+    assert marks == {}
+    bench.step(NodeMarked(domain=A, mark="cordon", sentence="mine"))
+    bench.step(says(A, "drain"), says(A, ""))
+    assert (marks[A].sentence, marks[A].by_site) == ("mine", False)
+    bench.step(NodeMarked(domain=A, mark=""), says(A, ""))
+    assert marks == {}
+
+
+def test_a_site_knows_better_than_the_core_guesses() -> None:
+    bench = Bench()
+    marks = bench.machine.state.marks
+    marks[A] = Mark(mark="taint", sentence="3 jobs failed", since_s=1.0, by_core=True)
+    bench.step(says(A, ""))
+    assert marks[A].by_core
+    bench.step(says(A, "drain"))
+    assert (marks[A].mark, marks[A].by_site) == ("drain", True)

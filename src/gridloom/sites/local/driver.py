@@ -10,7 +10,7 @@ from gridloom.base.codec import encode
 from gridloom.base.errors import SiteError
 from gridloom.base.files import EXHAUSTED
 from gridloom.base.sockets import can_listen
-from gridloom.model.event import AnyEvent, TaskEnded
+from gridloom.model.event import AnyEvent, NodeMarked, TaskEnded
 from gridloom.model.inventory import Site
 from gridloom.model.life import Outcome
 from gridloom.model.reason import Reason, Why
@@ -81,6 +81,10 @@ class LocalDriver:
             with contextlib.suppress(OSError):  # of what we cannot see now we do not speak now
                 facts.extend(self._observe(task))
         return facts
+
+    def standing(self, site: Site) -> Sequence[NodeMarked]:
+        """Nobody but gridloom keeps these nodes from work."""
+        return ()
 
     def free_port(
         self, address: str, ports: tuple[int, int], taken: frozenset[int], count: int = 1

@@ -40,9 +40,9 @@ def answer(data: bytes | str) -> Row:
         raise SiteError(f"Slurm's answer is not JSON ({error}): {start!r}") from None
     if not isinstance(said, dict):
         raise SiteError(f"Slurm's answer is not an object of JSON but {type(said).__name__}")
-    errors = [e for e in _dicts(said.get("errors")) if e.get("error_number") != _NOTHING_FOUND]
+    errors = [e for e in _dicts(said.get("errors")) if _code(e) != _NOTHING_FOUND]
     if errors:
-        codes = (error.get("error_number") for error in errors)
+        codes = (_code(error) for error in errors)
         raise SlurmError(
             "; ".join(_sentence(error) for error in errors),
             tuple(code for code in codes if isinstance(code, int)),
@@ -104,9 +104,14 @@ def _which(row: Row) -> str:
     return str(next((row[key] for key in ("job_id", "name", "LicenseName") if key in row), "a row"))
 
 
+def _code(said: Row) -> object:
+    """Return the number of an error; 22.05 has another name for it where a job is refused."""
+    return said.get("error_number", said.get("error_code"))
+
+
 def _sentence(said: Row) -> str:
     """Return one error or warning as ``Slurm error 2017, Invalid job id: Unable to find ...``."""
-    code, name = said.get("error_number"), said.get("error")
+    code, name = _code(said), said.get("error")
     description, source = said.get("description"), said.get("source")
     head = f"Slurm error {code}" if code else "Slurm"
     head += f", {name}" if name else ""

@@ -5,23 +5,10 @@ from collections.abc import Mapping, Sequence
 
 from gridloom.base.errors import SiteError
 from gridloom.sites.slurm.command import ENVIRONMENT
+from gridloom.sites.slurm.engine import AwayError, is_away
 
 _TIMEOUT_S = 60.0
 _NO_COMMAND = 127
-_AWAY = (
-    "Unable to contact slurm controller",
-    "Connection refused",
-    "Socket timed out",
-    "Zero Bytes were transmitted",
-    "Communication connection failure",
-    "Slurm temporarily unable to accept job",
-    "Resource temporarily unavailable",
-)
-"""What Slurm's commands say while its controller is away or starting; all else is an answer."""
-
-
-class AwayError(SiteError):
-    """The Slurm controller does not answer: the same command may succeed soon."""
 
 
 class SlurmClient:
@@ -39,6 +26,15 @@ class SlurmClient:
             AwayError: Slurm does not answer.
             SiteError: The command cannot be run, or says no.
         """
+        return self._done(argv, environment, stdin).stdout
+
+    def notes(self, argv: Sequence[str], environment: Mapping[str, str], stdin: str = "") -> str:
+        """Return what a command prints where errors go, though it says yes; raise like ``run``."""
+        return self._done(argv, environment, stdin).stderr
+
+    def _done(
+        self, argv: Sequence[str], environment: Mapping[str, str], stdin: str
+    ) -> "subprocess.CompletedProcess[str]":
         variables = {**environment, **ENVIRONMENT}
         try:
             done = subprocess.run(  # noqa: S603 - words, not a shell's line
@@ -55,11 +51,11 @@ class SlurmClient:
         except OSError as error:
             raise SiteError(f"{argv[0]} cannot be run: {error.strerror}") from error
         if done.returncode == 0:
-            return done.stdout
+            return done
         if done.returncode == _NO_COMMAND:
             raise SiteError(f"there is no command {argv[0]} here")
         lines = [line.strip() for line in done.stderr.splitlines() if line.strip()]
         said = lines[-1] if lines else f"exit status {done.returncode}"
-        if any(words in line for words in _AWAY for line in lines):
+        if any(map(is_away, lines)):
             raise AwayError(said)
         raise SiteError(said)

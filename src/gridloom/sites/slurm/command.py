@@ -4,7 +4,13 @@ from collections.abc import Iterable
 from typing import Literal
 
 from gridloom.base.errors import SiteError
-from gridloom.sites.slurm.parse_queue import BETWEEN, SACCT_FORMAT, SINFO_FORMAT, SQUEUE_FORMAT
+from gridloom.sites.slurm.parse_queue import (
+    BETWEEN,
+    PREEMPTIONS_FORMAT,
+    SACCT_FORMAT,
+    SINFO_FORMAT,
+    SQUEUE_FORMAT,
+)
 
 ENVIRONMENT = {"TZ": "UTC0", "SLURM_TIME_FORMAT": "standard", "LC_ALL": "C.UTF-8"}
 """Variables of every command beside its user's own: what it prints is read by these."""
@@ -46,23 +52,24 @@ def squeue(job_ids: Iterable[int] = (), *, user: str = "") -> tuple[str, ...]:
         job_ids: Which; none for all.
         user: Whose; empty for everybody's.
     """
-    asked = [*job_ids]
-    # To ask for a single one that Slurm does not know is an error, to ask twice for it is none
-    ids = ",".join(map(str, asked * 2 if len(asked) == 1 else asked))
-    return (
-        "squeue",
-        "--noheader",
-        "--states=all",
-        *((f"--jobs={ids}",) if ids else ()),
-        *((f"--user={user}",) if user else ()),
-        f"--format={SQUEUE_FORMAT}",
-    )
+    whose = (f"--user={user}",) if user else ()
+    return (*_squeue(job_ids), *whose, f"--format={SQUEUE_FORMAT}")
 
 
-def expected_starts(job_ids: Iterable[int]) -> tuple[str, ...]:
-    """Return the command that tells, in the same columns, when jobs that wait may start."""
+def preemptions(job_ids: Iterable[int]) -> tuple[str, ...]:
+    """Return the command that tells when jobs were preempted, ended ones, too."""
+    return (*_squeue(job_ids), f"--Format={PREEMPTIONS_FORMAT}")
+
+
+def expected_starts(job_ids: Iterable[int] = ()) -> tuple[str, ...]:
+    """Return the command that tells, in the same columns, when jobs that wait may start.
+
+    Args:
+        job_ids: Which; none for all.
+    """
     ids = ",".join(map(str, job_ids))
-    return ("squeue", "--start", "--noheader", f"--jobs={ids}", f"--format={SQUEUE_FORMAT}")
+    which = (f"--jobs={ids}",) if ids else ()
+    return ("squeue", "--start", "--noheader", *which, f"--format={SQUEUE_FORMAT}")
 
 
 def sacct(job_ids: Iterable[int]) -> tuple[str, ...]:
@@ -94,13 +101,17 @@ def show(what: Shown, name: str = "") -> tuple[str, ...]:
     return ("scontrol", "--details", "--oneliner", "show", what, *((name,) if name else ()))
 
 
-def as_json(argv: tuple[str, ...]) -> tuple[str, ...]:
-    """Return the same command with its answer in JSON: squeue, sinfo and sacct since 21.08.
+def associations(user: str) -> tuple[str, ...]:
+    """Return the command that tells what a user may charge: account, partition, qualities."""
+    return (
+        *("sacctmgr", "--noheader", "--parsable2", "show", "associations"),
+        *(f"user={user}", "format=account,partition,qos"),
+    )
 
-    scontrol has it since 23.02. squeue of 22.05 then tells of all jobs, whichever are asked for.
-    """
-    shaping = ("--format=", "--delimiter=", "--noheader", "--parsable2", "--oneliner")
-    return (argv[0], "--json", *(word for word in argv[1:] if not word.startswith(shaping)))
+
+def qualities() -> tuple[str, ...]:
+    """Return the command that tells the names of all qualities of service."""
+    return ("sacctmgr", "--noheader", "--parsable2", "show", "qos", "format=name")
 
 
 def scancel(
@@ -124,6 +135,9 @@ def scancel(
     return ("scancel", *how, *which, str(job_id))
 
 
-def control(verb: Literal["hold", "release", "requeue"], job_id: int) -> tuple[str, ...]:
-    """Return the command that holds, releases or requeues a job."""
-    return ("scontrol", verb, str(job_id))
+def _squeue(job_ids: Iterable[int]) -> tuple[str, ...]:
+    asked = [*job_ids]
+    # To ask for a single one that Slurm does not know is an error, to ask twice for it is none
+    ids = ",".join(map(str, asked * 2 if len(asked) == 1 else asked))
+    which = (f"--jobs={ids}",) if ids else ()
+    return ("squeue", "--noheader", "--states=all", *which)

@@ -2,8 +2,7 @@
 
 import contextlib
 import sys
-import zlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Executor, Future
 from pathlib import Path
 from typing import Any
@@ -15,28 +14,17 @@ from gridloom.base.clock import Clock
 from gridloom.base.codec import decode, encode
 from gridloom.base.errors import InputError, SiteError
 from gridloom.base.files import LineTail, cause_of, replace_file
-from gridloom.model.event import AnyEvent, TaskEnded, TaskRefused, TaskRunning
+from gridloom.model.event import AnyEvent, NodeMarked, TaskEnded, TaskRefused, TaskRunning
 from gridloom.model.inventory import Site, SlurmAccess
 from gridloom.model.life import Outcome
 from gridloom.model.reason import Reason, Why
 from gridloom.sites.reports import ended, events, who
-from gridloom.sites.slurm import command
-from gridloom.sites.slurm.batch import batch_order, render_batch
-from gridloom.sites.slurm.client import AwayError, SlurmClient
-from gridloom.sites.slurm.gang import (
-    JOB_FILE,
-    SCRIPT_FILE,
-    Placed,
-    comment,
-    gang,
-    gang_directory,
-    submission,
-    supervisor_argv,
-)
-from gridloom.sites.slurm.parse_queue import squeue
-from gridloom.sites.slurm.parse_scontrol import fields
+from gridloom.sites.slurm.engine import AwayError, SlurmEngine
+from gridloom.sites.slurm.gang import JOB_FILE, SCRIPT_FILE, Placed, gang
+from gridloom.sites.slurm.hand_in import handed_in
 from gridloom.sites.slurm.records import Job
-from gridloom.sites.slurm.script import render
+from gridloom.sites.slurm.standing import NodeWatch
+from gridloom.sites.slurm.submission import Submission
 from gridloom.sites.slurm.tell import Seen, end_of, wait_of, why_asked
 from gridloom.wire.agent import (
     GANG_FILE,
@@ -50,20 +38,17 @@ from gridloom.wire.agent import (
     StopOrder,
     TaskOrder,
     TaskRef,
+    gang_directory,
     task_directory,
 )
 
 _POLL_S = 1.0
-"""Between two looks at the queue of one Slurm: one command for all jobs."""
+"""Between two looks at the queue of one Slurm: one call for all jobs."""
 _WORDLESS_S = 20.0
-"""How long Slurm may take to say why it has asked a task to stop."""
+"""How long Slurm may take to say why it has asked a task to stop, beyond the grace."""
 _SILENCE_S = 5.0
 """How long an answer may take until it is told that there is none."""
 _ACCESS_FILE = "access.json"
-_NEVER = ("None", "Unknown", "")
-
-_Key = tuple[tuple[str, str], ...]
-"""The variables by which one Slurm is told from another."""
 
 
 class _Gang:
@@ -71,14 +56,24 @@ class _Gang:
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
-        self.access: SlurmAccess | None = None
-        self.speaker: TaskRef | None = None
+        self.mark: _Mark | None = None
         self.placed: Placed | None = None
         self.seen = Seen()
         self.over_looks = 0
         self.stopped = False
         self.refusal: Reason | None = None
         self.cancelled = False
+
+    @property
+    def speaker(self) -> TaskRef | None:
+        """Of a batch script: the task that runs it, and speaks for those on other nodes."""
+        return self.mark.speaker if self.mark is not None else None
+
+    @property
+    def grace_s(self) -> float:
+        """How long its tasks may take to save."""
+        signal = self.mark.submission.signal if self.mark is not None else None
+        return signal.before_s if signal is not None else 0.0
 
     @property
     def is_settled(self) -> bool:
@@ -101,25 +96,31 @@ class SlurmDriver:
 
     chooses_nodes = True
 
-    def __init__(self, runs: Path, clock: Clock, client: SlurmClient, executor: Executor) -> None:
+    def __init__(
+        self,
+        runs: Path,
+        clock: Clock,
+        engines: Callable[[SlurmAccess], SlurmEngine],
+        executor: Executor,
+    ) -> None:
         """Drive the tasks of the runs in ``runs``, which the sites' nodes must see, too.
 
         Args:
             runs: Directory of all run directories.
             clock: Where the time comes from.
-            client: Runs Slurm's commands.
-            executor: Where it runs them: without an answer they last for minutes, and meanwhile the
+            engines: Returns what asks a site's Slurm, the same one for the same Slurm.
+            executor: Where it is asked: without an answer that lasts for minutes, and meanwhile the
                 leases of all other tasks must be renewed.
         """
         self._runs = runs.absolute()
         self._clock = clock
-        self._client = client
+        self._engines = engines
         self._executor = executor
-        self._asked: dict[_Key, Future[None]] = {}
-        self._plane = f"{zlib.crc32(str(self._runs).encode()):08x}"
+        self._nodes = NodeWatch(clock, engines, executor)
+        self._asked: dict[SlurmEngine, Future[None]] = {}
         self._gangs: dict[Path, _Gang] = {}
         self._tasks: dict[TaskRef, _Task] = {}
-        self._looked_s: dict[_Key, float] = {}
+        self._looked_s: dict[SlurmEngine, float] = {}
 
     def submit(self, site: Site, orders: Sequence[TaskOrder]) -> Mapping[TaskRef, Reason]:
         """Write down what is to be handed to Slurm as one job: the next look does it."""
@@ -157,6 +158,10 @@ class SlurmDriver:
                 facts.extend(self._observe(task, one))
         return facts
 
+    def standing(self, site: Site) -> Sequence[NodeMarked] | None:
+        """Return which nodes Slurm keeps from work, as of a look a few seconds ago."""
+        return self._nodes.standing(site)
+
     def free_port(
         self, address: str, ports: tuple[int, int], taken: frozenset[int], count: int = 1
     ) -> int:
@@ -168,14 +173,8 @@ class SlurmDriver:
     def _write_gang(
         self, directory: Path, orders: Sequence[TaskOrder], access: SlurmAccess
     ) -> None:
-        python = access.python or sys.executable
-        is_batch = orders[0].batch is not None
-        if is_batch:
-            script = render_batch(orders, self._runs, access, self._plane, python)
-            orders = [batch_order(order) for order in orders]
-        else:
-            asked = submission(orders, self._runs, access, self._plane)
-            script = render(asked, supervisor_argv(python, directory))
+        handed = handed_in(orders, self._runs, access, sys.executable)
+        orders = handed.orders
         for order in orders:
             for rank in order.ranks:
                 Path(rank.log_file).parent.mkdir(parents=True, exist_ok=True)
@@ -184,109 +183,81 @@ class SlurmDriver:
             replace_file(place / ORDER_FILE, encode(order))
         directory.mkdir(parents=True, exist_ok=True)
         replace_file(directory / GANG_FILE, encode(gang(orders, self._runs, access)))
-        replace_file(directory / SCRIPT_FILE, script.encode())
-        mark = _Mark(
-            comment=comment(self._plane, orders[0].task),
-            access=access,
-            speaker=orders[0].task if is_batch else None,
-        )
+        replace_file(directory / SCRIPT_FILE, handed.script.encode())
+        speaker = orders[0].task if orders[0].batch else None
+        mark = _Mark(access=access, submission=handed.asked, speaker=speaker)
         replace_file(directory / _ACCESS_FILE, encode(mark))
 
-    def _hand_in(self, one: _Gang) -> None:
-        """Hand a gang's script to Slurm unless that was done.
+    def _hand_in(self, one: _Gang, engine: SlurmEngine) -> None:
+        """Hand a gang's job to Slurm unless that was done.
 
         Raises:
             AwayError: Slurm does not answer.
             SiteError: Slurm will not have it.
         """
-        if one.placed is not None or one.access is None:
+        if one.placed is not None or one.mark is None:
             return
-        environment, mark = one.access.environment, one.directory / "submitting"
+        asked, mark = one.mark.submission, one.directory / "submitting"
         found = None
         if mark.exists():  # we were killed between asking and noting the answer
-            found = self._find(one, environment)
+            same = (job.job_id for job in engine.jobs() if job.comment == asked.comment)
+            found = next(same, None)
         mark.touch()
         if found is None:
-            script = (one.directory / SCRIPT_FILE).read_text()
-            found = command.submitted(self._client.run(command.sbatch(), environment, script))
+            found = engine.hand_in(asked, (one.directory / SCRIPT_FILE).read_text())
         one.placed = Placed(slurm_id=found)
         one.seen = Seen(slurm_id=found)
         replace_file(one.directory / JOB_FILE, encode(one.placed))
-
-    def _find(self, one: _Gang, environment: Mapping[str, str]) -> int | None:
-        said = _read(one.directory / _ACCESS_FILE, _Mark)
-        jobs = squeue(self._client.run(command.squeue(), environment))
-        return next(
-            (job.job_id for job in jobs if said is not None and job.comment == said.comment), None
-        )
 
     # ----- what is seen
 
     def _look(self, gangs: Iterable[_Gang]) -> None:
         """Ask each Slurm about all its jobs at once, now and then, and never wait for an answer."""
-        by_slurm: dict[_Key, list[_Gang]] = {}
+        by_slurm: dict[SlurmEngine, list[_Gang]] = {}
         for one in gangs:
-            if one.access is not None and not one.is_settled:
-                key = tuple(sorted(one.access.environment.items()))
-                by_slurm.setdefault(key, []).append(one)
+            if one.mark is not None and not one.is_settled:
+                by_slurm.setdefault(self._engines(one.mark.access), []).append(one)
         now_s = self._clock.monotonic_s()
-        for key, those in by_slurm.items():
-            asked = self._asked.get(key)
+        for engine, those in by_slurm.items():
+            asked = self._asked.get(engine)
             if asked is not None and not asked.done():
-                if now_s - self._looked_s[key] >= _SILENCE_S:
+                if now_s - self._looked_s[engine] >= _SILENCE_S:
                     for one in those:
                         one.seen = replace(one.seen, trouble="it takes long")
                 continue
             if asked is not None:
                 asked.result()  # a fault of ours is raised here
-            if now_s - self._looked_s.get(key, -_POLL_S) >= _POLL_S:
-                self._looked_s[key] = now_s
-                self._asked[key] = self._executor.submit(self._ask, dict(key), those)
+            if now_s - self._looked_s.get(engine, -_POLL_S) >= _POLL_S:
+                self._looked_s[engine] = now_s
+                self._asked[engine] = self._executor.submit(self._ask, engine, those)
 
-    def _ask(self, environment: Mapping[str, str], gangs: Sequence[_Gang]) -> None:
+    def _ask(self, engine: SlurmEngine, gangs: Sequence[_Gang]) -> None:
         """Hand in, cancel and ask, in a thread of its own: it changes what is seen of the gangs."""
         try:
             for one in gangs:
                 if one.placed is None and not one.stopped and one.refusal is None:
-                    self._try_to_hand_in(one)
+                    self._try_to_hand_in(one, engine)
             placed = {one.placed.slurm_id: one for one in gangs if one.placed is not None}
-            told = squeue(self._client.run(command.squeue(placed), environment)) if placed else ()
-            jobs = {job.het_job_id or job.job_id: job for job in reversed(told)}
+            jobs = _whole(engine.jobs(placed)) if placed else {}
             for slurm_id, one in placed.items():
-                self._take_in(one, slurm_id, jobs.get(slurm_id), environment)
+                self._take_in(one, slurm_id, jobs.get(slurm_id), engine)
         except (SiteError, OSError) as error:
             for one in gangs:
                 one.seen = replace(one.seen, trouble=str(error))
 
-    def _take_in(
-        self, one: _Gang, slurm_id: int, job: Job | None, environment: Mapping[str, str]
-    ) -> None:
-        seen = Seen(slurm_id=slurm_id, job=job or one.seen.job, is_gone=job is None)
-        if job is not None and seen.is_over and not one.seen.is_over:
-            seen = replace(seen, is_preempted=self._was_preempted(slurm_id, environment))
-        elif one.seen.is_over:
-            seen = replace(seen, is_preempted=one.seen.is_preempted)
-        one.seen = seen
-        one.over_looks += seen.is_over
-        if one.stopped and not one.cancelled and seen.waits:
-            self._client.run(command.scancel(slurm_id, only_waiting=True), environment)
+    def _take_in(self, one: _Gang, slurm_id: int, job: Job | None, engine: SlurmEngine) -> None:
+        one.seen = Seen(slurm_id=slurm_id, job=job or one.seen.job, is_gone=job is None)
+        one.over_looks += one.seen.is_over
+        if one.stopped and not one.cancelled and one.seen.waits:
+            engine.cancel(slurm_id)
             one.cancelled = True
 
-    def _was_preempted(self, slurm_id: int, environment: Mapping[str, str]) -> bool:
-        """Return whether Slurm has preempted a job, which may have ended well within its grace."""
-        said = self._client.run(command.show("job", str(slurm_id)), environment)
-        return any(
-            dict(fields(line)).get("PreemptTime", "None") not in _NEVER
-            for line in said.splitlines()
-            if line.strip()
-        )
-
-    def _try_to_hand_in(self, one: _Gang) -> None:
+    def _try_to_hand_in(self, one: _Gang, engine: SlurmEngine) -> None:
         try:
-            self._hand_in(one)
+            self._hand_in(one, engine)
         except AwayError:
             raise
-        except (SiteError, OSError) as error:
+        except (SiteError, InputError, OSError) as error:
             one.refusal = _refusal(error)
 
     def _observe(self, task: TaskRef, one: _Gang) -> list[AnyEvent]:
@@ -305,7 +276,7 @@ class SlurmDriver:
             return [*facts, *self._end(task, known, one, asked=stop is not None)]
         if one.refusal is not None:
             return [TaskRefused(**who(task), reason=one.refusal)]
-        if one.stopped and one.access is not None and one.placed is None:
+        if one.stopped and one.mark is not None and one.placed is None:
             sentence = f"{stop.sentence if stop else 'stopped'}: Slurm had not taken it yet"
             known.end = Outcome(
                 code=Why.STOP_REQUESTED, sentence=sentence, ended_s=self._clock.now_s()
@@ -314,7 +285,7 @@ class SlurmDriver:
         if one.is_settled:
             known.end = end_of(one.seen, stop.sentence if stop else "", self._clock.now_s())
             return [*facts, ended(task, known.end)]
-        if not known.has_spoken and one.access is not None:
+        if not known.has_spoken and one.mark is not None:
             return [wait_of(one.seen, who(task))]
         return facts
 
@@ -326,7 +297,8 @@ class SlurmDriver:
         assert known.end is not None
         if one.speaker or (known.end.code is Why.STOP_REQUESTED and not asked):
             waited_s = self._clock.monotonic_s() - known.end_seen_s
-            if not one.seen.is_over and waited_s < _WORDLESS_S:
+            # Its neighbours may use their grace to the end, and Slurm says why once all are gone
+            if not one.seen.is_over and waited_s < one.grace_s + _WORDLESS_S:
                 return [TaskRunning(**who(task))]
             if not asked:
                 known.end = why_asked(known.end, one.seen)
@@ -335,11 +307,9 @@ class SlurmDriver:
     def _gang(self, directory: Path) -> _Gang:
         """Return what is known of a gang; after a restart that is what was written down."""
         one = self._gangs.get(directory)
-        if one is None or one.access is None:
+        if one is None or one.mark is None:
             one = self._gangs[directory] = _Gang(directory)
-            mark = _read(directory / _ACCESS_FILE, _Mark)
-            if mark is not None:
-                one.access, one.speaker = mark.access, mark.speaker
+            one.mark = _read(directory / _ACCESS_FILE, _Mark)
             one.placed = _read(directory / JOB_FILE, Placed)
             if one.placed is not None:
                 one.seen = Seen(slurm_id=one.placed.slurm_id)
@@ -355,9 +325,27 @@ class SlurmDriver:
 
 
 class _Mark(msgspec.Struct, frozen=True, kw_only=True):
-    comment: str
+    """What was to be handed in, and where.
+
+    Attributes:
+        access: How the site's Slurm is reached.
+        submission: What it is asked for; its comment tells the job from all others.
+        speaker: Of a batch script: the task that runs it.
+    """
+
     access: SlurmAccess
+    submission: Submission
     speaker: TaskRef | None = None
+
+
+def _whole(told: Sequence[Job]) -> dict[int, Job]:
+    """Return jobs by id, of a heterogeneous one its first part: preempted if any part was."""
+    jobs: dict[int, Job] = {}
+    for job in sorted(told, key=lambda job: job.job_id):
+        first = jobs.setdefault(job.het_job_id or job.job_id, job)
+        if job.preempted_s and not first.preempted_s:
+            jobs[first.het_job_id or first.job_id] = replace(first, preempted_s=job.preempted_s)
+    return jobs
 
 
 def _read(path: Path, type_: Any) -> Any:

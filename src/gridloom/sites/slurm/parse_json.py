@@ -4,6 +4,7 @@ The shapes changed from release to release, often without a new name, so that wh
 read, whatever the version says. sacct and slurmdbd tell a job in a shape of their own.
 """
 
+from collections.abc import Container
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,16 +18,24 @@ from gridloom.sites.slurm.records import Job, Licence, Node, Partition, Reservat
 from gridloom.sites.slurm.states import job_states, node_states
 
 
-def jobs(data: bytes | str) -> tuple[Job, ...]:
+def jobs(data: bytes | str, only: Container[int] | None = None) -> tuple[Job, ...]:
     """Return the jobs of squeue, scontrol, sacct, ``/slurm/jobs`` or ``/slurmdb/jobs``.
 
     sacct of 22.05 tells every exit code as 0 here: ask it for text.
+
+    Args:
+        data: The answer.
+        only: Ids of those that are meant, of heterogeneous ones that of the first part; ``None``
+            for all. Nothing is made of the others.
 
     Raises:
         SlurmError: The answer tells of errors, as of a job that Slurm does not know.
         SiteError: It is not such an answer.
     """
-    return rows(answer(data), "jobs", _job)
+    said = answer(data)
+    if only is not None and isinstance(said.get("jobs"), list):
+        said = {"jobs": [row for row in said["jobs"] if _is_meant(row, only)]}
+    return rows(said, "jobs", _job)
 
 
 def nodes(data: bytes | str) -> tuple[Node, ...]:
@@ -173,7 +182,18 @@ def _job(row: Row) -> Job:
         batch_host=read.text("batch_host"),
         priority=read.integer("priority"),
         work_directory=read.plain("current_working_directory", "working_directory"),
+        preempted_s=_preempted_s(read),
     )
+
+
+def _is_meant(row: Any, only: Container[int]) -> bool:
+    read = _Reader(row) if isinstance(row, dict) else _Reader({})
+    return read.integer("job_id") in only or read.integer("het_job_id", "het.job_id") in only
+
+
+def _preempted_s(read: _Reader) -> float | None:
+    told = read.any("preempt_time")
+    return None if told is None else values.time_s(told) or 0.0
 
 
 def _gres_asked(read: _Reader) -> tuple[Any, ...]:

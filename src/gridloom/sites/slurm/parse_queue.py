@@ -55,6 +55,9 @@ _SQUEUE = {
 SQUEUE_FORMAT = BEFORE + BETWEEN.join(_SQUEUE.values())
 """The value of squeue's ``--format``; with ``--start`` too, where a start is the expected one."""
 
+PREEMPTIONS_FORMAT = "jobid:20,preempttime:30"
+"""The value of squeue's ``--Format``, which alone has this column."""
+
 _SACCT = {
     "raw_id": "JobIDRaw",
     "id": "JobID",
@@ -112,6 +115,22 @@ def squeue(text: str) -> tuple[Job, ...]:
         SiteError: A record cannot be read.
     """
     return _records("squeue", text.split(BEFORE)[1:], tuple(_SQUEUE), _queued)
+
+
+def preemptions(text: str) -> dict[int, float]:
+    """Return when each job was preempted, of ``squeue`` with ``PREEMPTIONS_FORMAT``; 0: never.
+
+    Raises:
+        SiteError: A line cannot be read.
+    """
+    found = {}
+    for line in text.splitlines():
+        try:
+            job_id, when = line.split()
+            found[int(job_id)] = values.time_s(when) or 0.0
+        except ValueError:
+            raise SiteError(f"squeue printed no id and time but {line[:80]!r}") from None
+    return found
 
 
 def sacct(text: str) -> tuple[Job, ...]:

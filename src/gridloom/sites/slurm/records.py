@@ -156,6 +156,7 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
         batch_host: Where the batch script runs.
         priority: Higher goes first.
         work_directory: Where the script starts.
+        preempted_s: When another job was given its place; 0 if none was.
     """
 
     job_id: int
@@ -189,6 +190,7 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
     batch_host: str = ""
     priority: int | None = None
     work_directory: str = ""
+    preempted_s: float | None = None
 
 
 class Reservation(msgspec.Struct, frozen=True, kw_only=True):

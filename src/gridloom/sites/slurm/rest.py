@@ -2,17 +2,22 @@
 
 slurmrestd does not read a script's ``#SBATCH`` lines: all that is asked for stands in the body. It
 refuses keys that it does not know. Two shapes are known: that of v0.0.36 to v0.0.38 (20.11 to
-22.05), which says numbers plainly and cannot name nodes, and that of v0.0.39 to v0.0.42.
+22.05), which says numbers plainly and cannot name nodes, and that of v0.0.39 to v0.0.44.
 """
 
 import re
 from collections.abc import Iterator
 from typing import Any
 
+from msgspec.structs import replace
+
 from gridloom.base.errors import InputError, Problem
 from gridloom.sites.slurm.gres import gres_text
 from gridloom.sites.slurm.script import signal_text
 from gridloom.sites.slurm.submission import Component, Submission
+
+VERSIONS = tuple(f"v0.0.{number}" for number in range(44, 35, -1))
+"""Those of slurmrestd's interface that are known, the newest first: of 20.11 to 25.11."""
 
 _PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 """Where programs are looked for, unless the submission says so: nothing else would."""
@@ -88,10 +93,12 @@ def _plain(submission: Submission, component: Component) -> dict[str, Any]:
         "time_limit": submission.time_limit_min,
         "gres": ",".join(map(gres_text, component.gres)),
         f"memory_per_{memory.per if memory else 'node'}": memory.mib if memory else None,
-        "exclusive": "true" if component.exclusive == "node" else component.exclusive,
-        "signal": signal_text(signal) if signal else "",
+        "exclusive": "exclusive" if component.exclusive == "node" else component.exclusive,
+        # "B:" is refused, though its own description has it: the tasks get the warning themselves,
+        # as they would from the batch script
+        "signal": signal_text(replace(signal, to_batch=False)) if signal else "",
         "open_mode": submission.open_mode,
-        "no_kill": True if submission.no_kill else None,
+        "no_kill": "set" if submission.no_kill else "",
     }
 
 

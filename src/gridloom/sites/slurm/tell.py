@@ -38,14 +38,12 @@ class Seen(msgspec.Struct, frozen=True, kw_only=True):
         slurm_id: Its id; nothing as long as Slurm has not taken it.
         job: As Slurm told of it last; nothing if it has not, or knows it no more.
         is_gone: Slurm knows it no more.
-        is_preempted: Slurm has preempted it, however it ended.
         trouble: Why Slurm could not be asked; empty if it could.
     """
 
     slurm_id: int | None = None
     job: Job | None = None
     is_gone: bool = False
-    is_preempted: bool = False
     trouble: str = ""
 
     @property
@@ -116,7 +114,9 @@ def why_asked(outcome: Outcome, seen: Seen) -> Outcome:
 
 def _end(seen: Seen) -> JobEnd | None:
     end = job_end(seen.job) if seen.job is not None else None
-    return JobEnd.PREEMPTED if end is not None and seen.is_preempted else end
+    # A job that was preempted may have ended well within its grace
+    was_preempted = seen.job is not None and bool(seen.job.preempted_s)
+    return JobEnd.PREEMPTED if end is not None and was_preempted else end
 
 
 def _phase(job: Job) -> JobPhase:

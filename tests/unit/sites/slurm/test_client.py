@@ -7,7 +7,8 @@ import pytest
 
 from gridloom.base.errors import SiteError
 from gridloom.sites.slurm import client
-from gridloom.sites.slurm.client import AwayError, SlurmClient
+from gridloom.sites.slurm.client import SlurmClient
+from gridloom.sites.slurm.engine import AwayError
 
 
 @pytest.fixture

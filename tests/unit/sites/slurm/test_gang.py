@@ -5,9 +5,10 @@ from typing import Any
 
 from tests.unit.sites.slurm.orders import order, ref
 
-from gridloom.model.inventory import SlurmAccess
-from gridloom.sites.slurm.gang import comment, gang, gang_directory, submission, supervisor_argv
+from gridloom.model.inventory import SlurmAccess, SlurmRest
+from gridloom.sites.slurm.gang import comment, gang, submission, supervisor_argv
 from gridloom.sites.slurm.script import render
+from gridloom.wire.agent import gang_directory
 
 RUNS = Path("/runs")
 
@@ -94,3 +95,13 @@ def test_every_life_of_every_attempt_is_known_by_another_comment() -> None:
     refs = [ref(), ref(epoch=6), ref(life=2), ref(attempt=3), ref(site="b"), ref(job_id="j")]
     assert len({comment("p", one) for one in refs} | {comment("q", refs[0])}) == len(refs) + 1
     assert len({gang_directory(RUNS, one) for one in refs}) == len(refs) - 1, "epochs share one"
+
+
+def test_through_slurmrestd_jobs_get_the_variables_that_sbatch_would_have_passed_on() -> None:
+    environment = {"PATH": "/opt/slurm/bin:/usr/bin"}
+    through = SlurmRest(url="https://h", user="me", token_file="/t")
+    orders = (order(RUNS, "n1"),)
+    by_rest = SlurmAccess(environment=environment, rest=through)
+    by_commands = SlurmAccess(environment=environment)
+    assert submission(orders, RUNS, by_rest, "p").environment == environment
+    assert submission(orders, RUNS, by_commands, "p").environment == {}

@@ -236,3 +236,10 @@ def test_the_job_that_was_handed_in(said: str) -> None:
 def test_parts_of_a_heterogeneous_job() -> None:
     (job,) = parse_json.jobs(json.dumps({"jobs": [JOB | {"het_job_id": 3, "het_job_offset": 1}]}))
     assert (job.het_job_id, job.het_offset) == (3, 1)
+
+
+@pytest.mark.parametrize(("told", "when"), [({}, None), (0, 0.0), (1796071198, 1796071198.0)])
+def test_when_a_job_was_preempted(told: Any, when: float | None) -> None:
+    row = JOB if told == {} else JOB | {"preempt_time": told}
+    (job,) = parse_json.jobs(json.dumps({"jobs": [row]}))
+    assert job.preempted_s == when

@@ -53,6 +53,14 @@ def test_expected_starts() -> None:
     assert starts[17] is None, "one that never fits has none"
 
 
+def test_preemptions() -> None:
+    said = "7                   2026-11-29T13:38:10           \n8                   N/A\n"
+    assert parse_queue.preemptions(said) == {7: 1795959490.0, 8: 0.0}
+    for nonsense in ("7\n", "x N/A\n", "7 soon\n"):
+        with pytest.raises(SiteError, match="squeue printed no id and time but"):
+            parse_queue.preemptions(nonsense)
+
+
 def test_sacct() -> None:
     jobs = {job.job_id: job for job in parse_queue.sacct(text("sacct-22.05.txt"))}
     assert sorted(jobs) == [1, 2, 3, 4, 5, 7, 9, 10]

@@ -1,0 +1,66 @@
+"""A Slurm asked by its commands, which run here."""
+
+from collections.abc import Collection, Mapping
+
+from msgspec.structs import replace
+
+from gridloom.sites.slurm import command, parse_queue, parse_scontrol
+from gridloom.sites.slurm.client import SlurmClient
+from gridloom.sites.slurm.records import Job, Licence, Node, Partition, Reservation
+from gridloom.sites.slurm.states import job_end
+from gridloom.sites.slurm.submission import Submission
+
+
+class CommandEngine:
+    """Plays `gridloom.sites.slurm.engine.SlurmEngine` by sbatch, squeue, scancel and scontrol."""
+
+    def __init__(self, client: SlurmClient, environment: Mapping[str, str]) -> None:
+        """Ask the Slurm that the commands find.
+
+        Args:
+            client: Runs commands.
+            environment: Their variables beside those of this process, as ``SLURM_CONF``.
+        """
+        self._client = client
+        self._environment = dict(environment)
+        self._preempted_s: dict[int, float] = {}
+
+    def hand_in(self, asked: Submission, script: str) -> int:
+        """Run sbatch, which reads from the script's ``#SBATCH`` lines what is asked for."""
+        return command.submitted(self._run(command.sbatch(), script))
+
+    def jobs(self, slurm_ids: Collection[int] = ()) -> tuple[Job, ...]:
+        """Run squeue; once more when some have ended of which it is not known if by preemption."""
+        told = parse_queue.squeue(self._run(command.squeue(slurm_ids)))
+        if not slurm_ids:
+            return told
+        over = {job.job_id for job in told if job_end(job) is not None}
+        known = {one: when for one, when in self._preempted_s.items() if one in over}
+        if new := sorted(over - known.keys()):
+            said = parse_queue.preemptions(self._run(command.preemptions(new)))
+            known |= {one: said.get(one, 0.0) for one in new}
+        self._preempted_s = known
+        return tuple(replace(job, preempted_s=known.get(job.job_id)) for job in told)
+
+    def cancel(self, slurm_id: int) -> None:
+        """Run scancel."""
+        self._run(command.scancel(slurm_id, only_waiting=True))
+
+    def nodes(self) -> tuple[Node, ...]:
+        """Run scontrol."""
+        return parse_scontrol.nodes(self._run(command.show("node")))
+
+    def partitions(self) -> tuple[Partition, ...]:
+        """Run scontrol."""
+        return parse_scontrol.partitions(self._run(command.show("partition")))
+
+    def reservations(self) -> tuple[Reservation, ...]:
+        """Run scontrol."""
+        return parse_scontrol.reservations(self._run(command.show("reservation")))
+
+    def licences(self) -> tuple[Licence, ...]:
+        """Run scontrol."""
+        return parse_scontrol.licences(self._run(command.show("lic")))
+
+    def _run(self, argv: tuple[str, ...], stdin: str = "") -> str:
+        return self._client.run(argv, self._environment, stdin)

@@ -18,6 +18,7 @@ from gridloom.wire.agent import Gang, TaskOrder, TaskRef, life_directory, task_d
 
 SCRIPT_FILE = "batch.sh"
 JOB_FILE = "job.json"
+ACCESS_FILE = "access.json"
 LOG_FILE = "slurm.log"
 _NAME_MAX = 60
 
@@ -30,6 +31,18 @@ class Placed(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     slurm_id: int
+
+
+class GangMark(msgspec.Struct, frozen=True, kw_only=True):
+    """What was to be handed in, and where.
+
+    Attributes:
+        access: How the site's Slurm is reached.
+        submission: What it is asked for; its comment tells the job from all others.
+    """
+
+    access: SlurmAccess
+    submission: Submission
 
 
 def gang_directory(runs: PurePath, task: TaskRef) -> PurePath:

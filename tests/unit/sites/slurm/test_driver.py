@@ -21,7 +21,7 @@ from gridloom.model.event import (
     TaskWaiting,
 )
 from gridloom.model.inventory import Site, SlurmAccess
-from gridloom.model.life import Arrival, Outcome
+from gridloom.model.life import Arrival, Outcome, SiteUse
 from gridloom.model.reason import Why
 from gridloom.sites.slurm.client import SlurmClient
 from gridloom.sites.slurm.driver import SlurmDriver
@@ -54,6 +54,7 @@ class ScriptedSlurm(SlurmClient):
     calls: list[str] = field(default_factory=list)
     error: SiteError | None = None
     dies: bool = False
+    accounts: dict[int, str] = field(default_factory=dict)
 
     def run(self, argv: Sequence[str], environment: Mapping[str, str], stdin: str = "") -> str:
         assert environment == ENVIRONMENT
@@ -77,6 +78,12 @@ class ScriptedSlurm(SlurmClient):
                 if job["%T"] == "PENDING" or "--state=PENDING" not in argv:
                     job["%T"] = "CANCELLED"
                 return ""
+            case "sacct":
+                if not self.accounts:
+                    raise SiteError("Slurm accounting storage is disabled")
+                return "".join(
+                    f"{one}|{self.accounts[one]}\n" for one in self.jobs if one in self.accounts
+                )
             case tool:
                 assert tool == "squeue"
         asked = [word.removeprefix("--jobs=") for word in argv if word.startswith("--jobs=")]
@@ -106,7 +113,7 @@ class Now(Executor):
         def call() -> None:
             try:
                 future.set_result(fn(*args, **kwargs))
-            except RuntimeError as error:
+            except (RuntimeError, SiteError) as error:
                 future.set_exception(error)
 
         self.left.append(call)
@@ -398,3 +405,53 @@ def test_what_is_told_lies_in_the_tasks_directory(desk: Desk) -> None:
 
 def test_of_what_was_never_handed_in_there_is_no_news(desk: Desk) -> None:
     assert desk.look() == []
+
+
+def used(desk: Desk, seconds: float = 1.0) -> list[SiteUse] | None:
+    desk.clock.advance(seconds)
+    told = desk.driver.used("train-abc")
+    return None if told is None else [*told]
+
+
+def test_what_a_job_has_used_is_known_once_its_accounts_are_complete(desk: Desk) -> None:
+    desk.submit()
+    desk.look()
+    desk.slurm.accounts[7] = "RUNNING|5|00:01.5||0"
+    assert [used(desk) for _ in range(3)] == [None] * 3
+    desk.slurm.accounts[7] = "COMPLETED|9|00:03.5|2K|3600"
+    said = {"elapsed_s": 9.0, "cpu_s": 3.5, "max_rss_bytes": 2048, "energy_j": 3600.0}
+    use = SiteUse(site="hpc", attempt=2, site_job="7", **said)  # type: ignore[arg-type]
+    seen = [used(desk) for _ in range(3)]
+    assert next(one for one in seen if one is not None) == [use]
+    assert desk.driver.used("another") == []
+
+
+def test_accounts_that_lag_behind_are_not_waited_for_long(desk: Desk) -> None:
+    desk.submit()
+    desk.look()
+    desk.slurm.accounts[7] = "RUNNING|5|00:01.5||0"
+    assert used(desk) is None
+    assert used(desk) is None
+    late = used(desk, 15.0)
+    assert late is not None
+    assert [one.elapsed_s for one in late] == [5]
+
+
+def test_of_a_slurm_without_accounts_nothing_is_told(desk: Desk) -> None:
+    desk.submit()
+    desk.look()
+    assert used(desk) is None
+    assert used(desk) == []
+    (desk.runs / "train-abc" / "attempts" / "2" / "gang.hpc" / "access.json").write_text("spoilt")
+    desk.again()
+    assert used(desk) == []
+
+
+def test_accounts_that_do_not_answer_hold_up_nobody_else(desk: Desk) -> None:
+    desk.submit()
+    desk.look()
+    desk.executor.is_slow = True
+    assert used(desk) is None
+    assert used(desk) is None
+    assert len(desk.executor.left) == 1
+    assert used(desk, 15.0) == []

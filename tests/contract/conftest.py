@@ -4,14 +4,16 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.contract.harness import DriverHarness, LocalHarness
+from tests.contract.harness import DriverHarness, KubeHarness, LocalHarness
 
-HARNESSES: dict[str, type[DriverHarness]] = {"local": LocalHarness}
+HARNESSES: dict[str, type[DriverHarness]] = {"local": LocalHarness, "kubernetes": KubeHarness}
 
 
 @pytest.fixture(params=HARNESSES.values(), ids=list(HARNESSES))
 def harness(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[DriverHarness]:
     kind: type[DriverHarness] = request.param
     made = kind(tmp_path)
-    yield made
-    made.close()
+    try:
+        yield made
+    finally:
+        made.close()

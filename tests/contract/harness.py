@@ -14,15 +14,20 @@ from pathlib import Path
 from typing import TypeVar
 
 import psutil
+from tests.contract import control_plane
+from tests.contract.control_plane import driver_of
+from tests.fakes.kube_api.account import POD_ENVIRONMENT, kubeconfig
+from tests.fakes.kube_api.cluster import Cluster
+from tests.fakes.kube_api.controllers.kubelet import Play
 
 from gridloom.agent.processes import sweep
+from gridloom.base.codec import encode
 from gridloom.base.system import SystemClock
 from gridloom.model.event import AnyEvent, TaskArrived, TaskEnded, TaskRunning
-from gridloom.model.inventory import CPU, Site
+from gridloom.model.inventory import CPU, KubeAccess, Site
 from gridloom.model.life import Outcome
 from gridloom.ports.driver import Driver
-from gridloom.sites.local.driver import LocalDriver
-from gridloom.wire.agent import RankOrder, TaskOrder, TaskRef, task_directory
+from gridloom.wire.agent import RankOrder, TaskOrder, TaskRef, gang_directory, task_directory
 from gridloom.wire.launch import Rank
 
 T = TypeVar("T")
@@ -60,17 +65,34 @@ class DriverHarness(ABC):
         self.runs = home / "runs"
         self._tokens: set[str] = set()
 
-    @abstractmethod
+    outlives_guardian = True
+    """Whether the rest of a task lives on when the outermost of those that watch it is killed."""
+
     def driver(self) -> Driver:
         """Return a driver that remembers nothing, as after a restart of the control plane."""
+        return driver_of(self.site, self.runs, CLOCK)
 
     @abstractmethod
+    def watched(self, task: TaskRef) -> str:
+        """Return what the processes that watch over a task are told to look after."""
+
     def guards(self, task: TaskRef) -> list[psutil.Process]:
         """Return the processes that watch over the task, the outermost first."""
+        return outermost_first(agents(self.watched(task)))
 
-    @abstractmethod
+    def plane(self, order: TaskOrder) -> list[str]:
+        """Return the command line of a control plane that submits the order."""
+        files = {"order.json": order, "site.json": self.site}
+        for name, content in files.items():
+            (self.home / name).write_bytes(encode(content))
+        paths = (self.runs, *(self.home / name for name in files))
+        return [sys.executable, control_plane.__file__, *map(str, paths)]
+
     def spoil(self, order: TaskOrder) -> None:
         """Make the site refuse the order."""
+        directory = task_directory(self.runs, order.task)
+        Path(directory.parent).parent.mkdir(parents=True)
+        Path(directory.parent).write_text("a file where a directory should be")
 
     def order(
         self,
@@ -106,8 +128,7 @@ class DriverHarness(ABC):
             meets=meets,
         )
 
-    @abstractmethod
-    def look(self, order: TaskOrder) -> None:
+    def look(self, order: TaskOrder) -> None:  # noqa: B027 - most sites start it by themselves
         """Do what a control plane does all the time, where an order needs that to be started."""
 
     def marks(self, order: TaskOrder, *names: str) -> list[psutil.Process]:
@@ -164,19 +185,35 @@ class LocalHarness(DriverHarness):
 
     site = Site(name="here", kind="local", nodes=())
 
-    def driver(self) -> Driver:
-        return LocalDriver(self.runs, sys.executable, CLOCK, sweep)
+    def watched(self, task: TaskRef) -> str:
+        return str(task_directory(self.runs, task))
 
-    def look(self, order: TaskOrder) -> None:
-        """Do nothing: an order is carried out at once."""
 
-    def guards(self, task: TaskRef) -> list[psutil.Process]:
-        return outermost_first(agents(str(task_directory(self.runs, task))))
+class KubeHarness(DriverHarness):
+    """A pretended Kubernetes whose pods are real processes, with the rights of the role alone."""
 
-    def spoil(self, order: TaskOrder) -> None:
-        directory = task_directory(self.runs, order.task)
-        Path(directory.parent).parent.mkdir(parents=True)
-        Path(directory.parent).write_text("a file where a directory should be")
+    outlives_guardian = False
+
+    def __init__(self, home: Path) -> None:
+        super().__init__(home)
+        self.cluster = Cluster(plays=lambda _: Play(real=True), folder=home / "pods")
+        self.cluster.__enter__()
+        self.cluster.kubelet.add_node("k1", {"cpu": "64"})
+        access = KubeAccess(
+            kubeconfig=str(kubeconfig(self.cluster.api, home, namespace="team")),
+            namespace="team",
+            image="registry.example/gridloom:1",
+            python=sys.executable,
+            environment=POD_ENVIRONMENT,
+        )
+        self.site = Site(name="here", kind="kubernetes", nodes=(), kubernetes=access)
+
+    def watched(self, task: TaskRef) -> str:
+        return str(gang_directory(self.runs, task))
+
+    def close(self) -> None:
+        super().close()
+        self.cluster.__exit__()
 
 
 class Control:

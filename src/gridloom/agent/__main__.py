@@ -14,14 +14,24 @@ from typing import IO
 
 from gridloom.agent.guard import guard
 from gridloom.agent.processes import TaskProcesses, fresh_signals
-from gridloom.agent.supervise import Supervisor
+from gridloom.agent.supervise import Supervisor, signal_number
 from gridloom.base.clock import Clock
 from gridloom.base.codec import decode
 from gridloom.base.files import sync_directory
 from gridloom.base.sockets import can_listen, own_address, rows
 from gridloom.base.system import SystemClock
 from gridloom.model.life import Arrival
-from gridloom.wire.agent import GANG_FILE, LOCK_FILE, ORDER_FILE, REPORTS_FILE, Gang, TaskOrder
+from gridloom.wire.agent import (
+    ADDRESS_VARIABLE,
+    GANG_FILE,
+    INDEX_VARIABLES,
+    LOCK_FILE,
+    NODE_VARIABLES,
+    ORDER_FILE,
+    REPORTS_FILE,
+    Gang,
+    TaskOrder,
+)
 
 _LOCK_TRIES = 250
 _LOCK_WAIT_S = 0.02
@@ -41,15 +51,19 @@ def main() -> int:
     started.touch()
     sync_directory(directory)
     fresh_signals()
+    asked = order.batch.warning if order.batch is not None else ""
+    warnings = (signal_number(asked),) if asked else ()
 
     def supervise(processes: TaskProcesses) -> None:
         arrival = _arrival(order, network)
         supervisor = Supervisor(order, directory, os.environ, clock, processes, arrival)
         for number in (signal.SIGTERM, signal.SIGUSR1):
             signal.signal(number, lambda *_: supervisor.ask_to_stop())
+        for warning in warnings:  # it may be one of these
+            signal.signal(warning, lambda *_: supervisor.pass_warning_on())
         supervisor.run()
 
-    guard(order.task.token, order.lease_s + order.lapse_grace_s, supervise)
+    guard(order.task.token, order.lease_s + order.lapse_grace_s, supervise, warnings)
     return 0
 
 
@@ -58,7 +72,8 @@ def _place(arguments: Sequence[str], environment: Mapping[str, str]) -> tuple[Pa
     if arguments[0] != "--gang":
         return Path(arguments[0]), None
     gang = decode((Path(arguments[1]) / GANG_FILE).read_bytes(), Gang)
-    return Path(gang.directories[int(environment["SLURM_PROCID"])]), gang.network
+    index = next(environment[name] for name in INDEX_VARIABLES if name in environment)
+    return Path(gang.directories[int(index)]), gang.network
 
 
 def _arrival(order: TaskOrder, network: str | None) -> Arrival | None:
@@ -68,7 +83,9 @@ def _arrival(order: TaskOrder, network: str | None) -> Arrival | None:
     rank = order.ranks[0].rank
     node, address = order.task.node, rank.node_addresses[rank.node_rank]
     if network is not None:
-        node, address = os.environ.get("SLURMD_NODENAME", node), own_address(network)
+        node = next((os.environ[name] for name in NODE_VARIABLES if name in os.environ), node)
+        told = "" if network else os.environ.get(ADDRESS_VARIABLE, "")
+        address = told or own_address(network)
     first, last = order.meets
     free = (port for port in range(first, last + 1) if can_listen(address, port))
     return Arrival(node=node, address=address, free_ports=rows(free))

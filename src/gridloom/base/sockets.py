@@ -46,13 +46,20 @@ def own_address(network: str) -> str:
         except OSError as error:
             raise SiteError(f"the host name {name} stands for no address: {error}") from error
     within = ipaddress.ip_network(network)
-    for addresses in psutil.net_if_addrs().values():
-        for one in addresses:
-            if one.family in (socket.AF_INET, socket.AF_INET6):
-                address = ipaddress.ip_address(one.address.partition("%")[0])
-                if address in within:
-                    return str(address)
+    for address in own_addresses():
+        if ipaddress.ip_address(address) in within:
+            return address
     raise SiteError(f"{name} has no address in {network}")
+
+
+def own_addresses() -> tuple[str, ...]:
+    """Return all addresses of this machine."""
+    return tuple(
+        str(ipaddress.ip_address(one.address.partition("%")[0]))
+        for addresses in psutil.net_if_addrs().values()
+        for one in addresses
+        if one.family in (socket.AF_INET, socket.AF_INET6)
+    )
 
 
 def rows(ports: Iterable[int]) -> tuple[tuple[int, int], ...]:

@@ -23,6 +23,7 @@ _VERBS = {
     "cancel": "End a job for good.",
     "node": "Take nodes out of work, and back.",
     "grid": "Show the sites and their accelerators.",
+    "site": "Look at sites: what they have, and what keeps jobs from running there.",
     "plan": "Find the best ways to train a model on given devices.",
     "simulate": "Run a log of jobs through the scheduler in simulated time.",
     "scenario": "Play stories against the scheduler and check what they expect.",
@@ -32,7 +33,7 @@ _VERBS = {
     "version": "Print the version.",
 }
 
-_GROUPS = frozenset({"grid", "node", "plan"})
+_GROUPS = frozenset({"grid", "node", "plan", "site"})
 """Verbs with verbs of their own."""
 
 

@@ -34,6 +34,8 @@ def show(*, grid: Grid = None, json: Json = False) -> int:
         emit({"source": found.source, "grid": inventory, "bookings": found.bookings})
         return 0
     say(f"grid: {found.source}")
+    for note in found.notes:
+        say(note, stderr=True)
     out = console()
     rows = [
         (

@@ -27,7 +27,7 @@ from gridloom.model.event import (
     JobSubmitted,
 )
 from gridloom.model.inventory import CPU, Inventory
-from gridloom.model.life import OVER, Placement
+from gridloom.model.life import OVER, Job, Placement
 from gridloom.model.parallel import ParallelPlan, SiteSync
 from gridloom.model.spec import JobSpec
 from gridloom.planner.collective import bucket_bytes, bytes_per_step
@@ -104,9 +104,13 @@ def hand_in(plane: Plane, prepared: Prepared) -> list[str]:
     # One hand-in at a time, so that no other grid comes in between the look and the post
     with plane.settings.handin_lock.open("ab") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        if _present_grid(plane) != inventory:
-            _refuse_another_grid(plane)
-            events.append(InventoryChanged(inventory=inventory))
+        present = _present_grid(plane)
+        if present != inventory:
+            under_way = [job for job in all_jobs(plane).values() if job.state not in OVER]
+            if not under_way:
+                events.append(InventoryChanged(inventory=inventory))
+            elif present is None or not _same_file(present, prepared):
+                _refuse_another_grid(plane, under_way[0])
         now_s = plane.clock.now_s()
         events += _booked(plane, prepared.grid.bookings, now_s)
         specs = _specs(prepared, now_s)
@@ -124,14 +128,19 @@ def hand_in(plane: Plane, prepared: Prepared) -> list[str]:
 
 
 def expected_placement(prepared: Prepared) -> Placement:
-    """Return where the job would run if it had the grid to itself: the core decides, as it will."""
+    """Return where the job would run if it had the grid to itself."""
+    return expected_start(prepared).placement
+
+
+def expected_start(prepared: Prepared) -> StartAttempt:
+    """Return how the job would start if it had the grid to itself: the core decides, as it will."""
     machine = Machine()
     events: list[AnyEvent] = [
         InventoryChanged(inventory=prepared.grid.inventory),
         JobSubmitted(job_id=prepared.job_id, spec=prepared.spec, submitted_s=0.0),
     ]
     actions = machine.step(events, 0.0, random.Random(0))
-    return next(a.placement for a in actions if isinstance(a, StartAttempt))
+    return next(action for action in actions if isinstance(action, StartAttempt))
 
 
 def _present_grid(plane: Plane) -> Inventory | None:
@@ -169,13 +178,28 @@ def _booked(plane: Plane, bookings: Sequence[Booking], now_s: float) -> list[Any
     ]
 
 
-def _refuse_another_grid(plane: Plane) -> None:
-    under_way = [job for job in all_jobs(plane).values() if job.state not in OVER]
-    if under_way:
-        raise InputError(
-            f"{under_way[0].job_id} is under way on another grid in {plane.settings.home}; "
-            "use the same grid, wait for its end, or set GRIDLOOM_HOME to another directory"
-        )
+def _same_file(present: Inventory, prepared: Prepared) -> bool:
+    """Return whether grids differ only in nodes that sites told.
+
+    Then the present one stays, with the nodes as they were, until no job is under way.
+    """
+    told, inventory = prepared.grid.told, prepared.grid.inventory
+    return bool(told) and _without_nodes(present, told) == _without_nodes(inventory, told)
+
+
+def _without_nodes(inventory: Inventory, told: Sequence[str]) -> Inventory:
+    sites = tuple(
+        replace(site, nodes=(), levels=(), slurm=None) if site.name in told else site
+        for site in inventory.sites
+    )
+    return replace(inventory, sites=sites)
+
+
+def _refuse_another_grid(plane: Plane, under_way: Job) -> None:
+    raise InputError(
+        f"{under_way.job_id} is under way on another grid in {plane.settings.home}; "
+        "use the same grid, wait for its end, or set GRIDLOOM_HOME to another directory"
+    )
 
 
 def _about(prepared: Prepared, placement: Placement) -> list[tuple[str, str]]:

@@ -48,6 +48,11 @@ class Settings:
         return self.home / "handin.lock"
 
     @property
+    def told_nodes(self) -> Path:
+        """Directory of what sites last told of their nodes."""
+        return self.home / "sites"
+
+    @property
     def control_log(self) -> Path:
         """Output of the background control plane."""
         return self.home / "control.log"

@@ -72,7 +72,13 @@ def read_ground(path: Path) -> tuple[Inventory, tuple[Booking, ...]]:
     if {name.strip().lower() for name in first.split(",")} >= _NODE_COLUMNS:
         return openb_inventory(read_text(path, "the list of nodes"), str(path)), ()
     document = read_grid(data, str(path)).document
-    return to_inventory(document), to_bookings(document)
+    inventory = to_inventory(document)
+    silent = [site.name for site in inventory.sites if not site.nodes]
+    if silent:
+        found = f"the file does not say which nodes {', '.join(silent)} has"
+        remedy = "write `nodes:`; `gridloom grid show --json` tells those of the site itself"
+        raise InputError([Problem(found, remedy, file=str(path), field=f"sites.{silent[0]}")])
+    return inventory, to_bookings(document)
 
 
 def read_faults(path: Path | None, inventory: Inventory, from_s: float) -> tuple[Fault, ...]:

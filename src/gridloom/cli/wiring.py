@@ -4,8 +4,10 @@ import contextlib
 import subprocess
 import sys
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from gridloom.agent.processes import sweep
+from gridloom.base.clock import Clock
 from gridloom.base.errors import SiteError, StaleWriterError
 from gridloom.base.system import SystemClock
 from gridloom.cli.settings import Settings
@@ -19,15 +21,22 @@ from gridloom.core.machine import Machine
 from gridloom.core.state import State
 from gridloom.core.turn import LeaseTerms
 from gridloom.model.action import CloseJob
-from gridloom.model.inventory import Inventory
+from gridloom.model.inventory import Inventory, Site, SlurmAccess
 from gridloom.model.life import Job
 from gridloom.ports.driver import Driver
+from gridloom.sites.kube.api import Api, Place
+from gridloom.sites.kube.driver import KubeDriver
 from gridloom.sites.local.driver import LocalDriver
 from gridloom.sites.slurm.client import SlurmClient
 from gridloom.sites.slurm.driver import SlurmDriver
+from gridloom.sites.slurm.engine import SlurmEngine
 from gridloom.sites.slurm.engines import Engines
+from gridloom.sites.slurm.gather import Commands
 from gridloom.sites.threads import DaemonExecutor
 from gridloom.store.journal import SqlJournal
+
+if TYPE_CHECKING:
+    from gridloom.sites.kube.client import KubeClient
 
 _ROUTINE_S = 2.0
 """Between two renewals of a lease: a third of it, so that two in a row may go missing."""
@@ -35,6 +44,28 @@ _ROUTINE_S = 2.0
 _BEAT_S = 0.1
 _HEIR_S = 10.0
 """How long to lead on until the process that is to take over is ready."""
+
+
+def slurm_of(site: Site) -> tuple[SlurmEngine, Commands | None]:
+    """Return how the Slurm of a site is asked, and its commands where they are what is used."""
+    access, client = site.slurm or SlurmAccess(), SlurmClient()
+    commands = None if access.rest else Commands(client, access.environment)
+    return Engines(client, SystemClock()).of(access), commands
+
+
+def kube_client(place: Place, clock: Clock) -> "KubeClient":
+    """Return the client of a cluster; its library is not everybody's, and takes long to load.
+
+    Raises:
+        SiteError: There is none.
+    """
+    try:
+        from gridloom.sites.kube.client import KubeClient
+    except ImportError as error:
+        raise SiteError(
+            f"{error}; sites under Kubernetes need `pip install 'gridloom[kube]'`"
+        ) from error
+    return KubeClient(place, clock)
 
 
 class Plane:
@@ -175,11 +206,15 @@ class Plane:
             "slurm": SlurmDriver(
                 runs, self.clock, Engines(SlurmClient(), self.clock).of, DaemonExecutor()
             ),
+            "kubernetes": KubeDriver(runs, self.clock, self._kube, DaemonExecutor()),
         }
         dispatch = Dispatch(self.journal, drivers, runs, terms, close=self._close)
         return ControlLoop(
             self.journal, Intake(self.journal, self.clock, _ROUTINE_S), dispatch, self.clock
         )
+
+    def _kube(self, place: Place) -> Api:
+        return kube_client(place, self.clock)
 
     def _close(self, job: Job, inventory: Inventory | None) -> None:
         close_job(self.settings.runs, job, inventory, self.journal)

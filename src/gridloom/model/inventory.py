@@ -91,12 +91,111 @@ class SlurmAccess(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     rest: SlurmRest | None = None
 
 
+class KubeVolume(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A directory in the pods of a Kubernetes site; from one of four places.
+
+    Attributes:
+        claim: A PersistentVolumeClaim.
+        sub_path: What of the claim; empty for all.
+        host: A directory of the node.
+        secret: A Secret, whose files are read-only.
+        memory_bytes: Memory, at most so much.
+        read_only: Whether it is.
+    """
+
+    claim: str = ""
+    sub_path: str = ""
+    host: str = ""
+    secret: str = ""
+    memory_bytes: int = 0
+    read_only: bool = False
+
+
+class KubeToleration(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A taint that does not keep pods away.
+
+    Attributes:
+        key: Of the taint.
+        value: Of the taint; empty for any.
+        effect: As ``NoSchedule``; empty for all.
+    """
+
+    key: str
+    value: str = ""
+    effect: str = ""
+
+
+class KubeAccess(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """How jobs are handed to the Kubernetes of a site.
+
+    Attributes:
+        kubeconfig: File that says how the cluster is reached; empty as ``kubectl`` finds it, or,
+            inside a pod, its service account.
+        context: Which of its contexts; empty for the current one.
+        namespace: Where jobs run.
+        workload: What the tasks of an attempt are handed in as: ``job``, ``jobset``, ``trainjob``.
+        queue: Kueue's LocalQueue; empty to start without Kueue.
+        queue_priority: Kueue's WorkloadPriorityClass; empty for none.
+        priority_class: The pods' PriorityClass; empty for the default, as with all that is empty.
+        topology_required: Node label of the level that all pods must share, through Kueue.
+        topology_preferred: Of the level that they share if they can.
+        image: Container image that has gridloom.
+        pull_policy: When it is fetched.
+        pull_secrets: Secrets that open its registry.
+        python: Interpreter there.
+        runs: Where the run directories come from; pods see them at the path at which we do.
+        volumes: What else they see, by path.
+        environment: Variables of the pods.
+        secrets: Variables that stay in the cluster, by name, as ``SECRET/KEY``.
+        devices: What a device of a kind is called there; of other kinds ``nvidia.com/gpu``.
+        resources: What each pod asks for besides, as quantities.
+        node_selector: Labels that nodes must have.
+        tolerations: Taints that do not keep pods away.
+        runtime_class: As ``nvidia``.
+        service_account: Of the pods.
+        networks: More networks, as ``rail-0`` or ``fabric/rail-1@net1``.
+        host_network: Whether pods use their node's network.
+        network: Addresses by which pods reach each other, as ``10.0.0.0/8``; empty: the pod's own.
+        time_limit_s: Of a job at the site; 0 for none.
+        keep_s: How long the cluster keeps jobs that have ended.
+    """
+
+    kubeconfig: str = ""
+    context: str = ""
+    namespace: str = "default"
+    workload: Literal["job", "jobset", "trainjob"] = "job"
+    queue: str = ""
+    queue_priority: str = ""
+    priority_class: str = ""
+    topology_required: str = ""
+    topology_preferred: str = ""
+    image: str
+    pull_policy: str = "IfNotPresent"
+    pull_secrets: tuple[str, ...] = ()
+    python: str = "python3"
+    runs: KubeVolume | None = None
+    volumes: dict[str, KubeVolume] = {}
+    environment: dict[str, str] = {}
+    secrets: dict[str, str] = {}
+    devices: dict[str, str] = {}
+    resources: dict[str, str] = {}
+    node_selector: dict[str, str] = {}
+    tolerations: tuple[KubeToleration, ...] = ()
+    runtime_class: str = ""
+    service_account: str = ""
+    networks: tuple[str, ...] = ()
+    host_network: bool = False
+    network: str = ""
+    time_limit_s: float = 0.0
+    keep_s: float = 3600.0
+
+
 class Site(msgspec.Struct, frozen=True, kw_only=True):
     """One administrative place, reached by one driver.
 
     Attributes:
         name: Unique in the grid.
-        kind: Which driver reaches it: ``local`` or ``slurm``.
+        kind: Which driver reaches it: ``local``, ``slurm`` or ``kubernetes``.
         nodes: Its machines, in the order in which they are filled.
         price_per_accelerator_hour: In the grid's currency; 0 when free or unknown.
         power_w_per_accelerator: Draw of one busy device with its share of the node, in watts.
@@ -106,6 +205,7 @@ class Site(msgspec.Struct, frozen=True, kw_only=True):
         queues: Whose jobs may run here; empty for everybody's.
         carbon_g_per_kwh: Of its electricity; 0 when unknown.
         slurm: How its Slurm is used, if it has one.
+        kubernetes: How its Kubernetes is used, if it has one.
     """
 
     name: str
@@ -118,6 +218,7 @@ class Site(msgspec.Struct, frozen=True, kw_only=True):
     queues: tuple[str, ...] = ()
     carbon_g_per_kwh: float = 0.0
     slurm: SlurmAccess | None = None
+    kubernetes: KubeAccess | None = None
 
 
 class Link(msgspec.Struct, frozen=True, kw_only=True):

@@ -27,6 +27,7 @@ from gridloom.wire.documents_names import node_domains
 from gridloom.wire.grid_document import GridDocument, SiteDocument
 from gridloom.wire.grid_nodes import GIB, site_levels, site_nodes
 from gridloom.wire.job_document import JobDocument, steps_of
+from gridloom.wire.kube_document import to_kube_access
 from gridloom.wire.launch import RECIPE_ARGV
 from gridloom.wire.model_document import to_shape
 from gridloom.wire.parallel_document import is_open, to_plan
@@ -279,6 +280,7 @@ def _site(name: str, site: SiteDocument) -> Site:
         queues=site.queues,
         carbon_g_per_kwh=site.carbon,
         slurm=to_access(site.slurm) if site.slurm else None,
+        kubernetes=to_kube_access(site.kubernetes) if site.kubernetes else None,
     )
 
 

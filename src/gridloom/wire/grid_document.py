@@ -2,7 +2,7 @@
 
 A site says its nodes in one of three ways: one by one or in ranges (``nodes``), by how many
 children each domain of its topology has (``topology``, with one ``node`` for all), or as one node
-of so many ``accelerators``.
+of so many ``accelerators``. Where its own scheduler tells its nodes, the file may leave them out.
 """
 
 from typing import Annotated, Any
@@ -21,6 +21,7 @@ from gridloom.wire.documents_devices import (
 )
 from gridloom.wire.documents_names import NODES_MAX, QUEUE_NAME, RANGE_PATTERN, SITE_NAME
 from gridloom.wire.documents_values import Choice, Quantity, Text, Texts, Whole
+from gridloom.wire.kube_document import KubeDocument
 from gridloom.wire.policy_document import PolicyDocument, PolicySection
 from gridloom.wire.queue_document import BookingDocument, CohortDocument, QueueDocument
 from gridloom.wire.slurm_document import SlurmDocument
@@ -30,6 +31,12 @@ from gridloom.wire.topology_document import (
     NodeTemplateDocument,
 )
 
+TELLS_NODES = ("slurm",)
+"""Kinds of sites whose own scheduler tells their nodes where the file does not."""
+
+FORMS_OF_NODES = ("nodes", "accelerators", "topology")
+"""Fields of which a site has one, to say what its nodes are."""
+
 _ONE_FORM_OF_NODES: dict[str, Any] = {
     "oneOf": [
         {"required": ["nodes"]},
@@ -37,6 +44,11 @@ _ONE_FORM_OF_NODES: dict[str, Any] = {
         {
             "required": ["topology", "node"],
             "properties": {"node": {"required": ["accelerators"]}},
+        },
+        {
+            "required": ["kind"],
+            "properties": {"kind": {"enum": [*TELLS_NODES]}},
+            "not": {"anyOf": [{"required": [form]} for form in FORMS_OF_NODES]},
         },
     ],
     "anyOf": [
@@ -53,15 +65,22 @@ class SiteDocument(Document):
 
     kind: Annotated[
         str,
-        Choice(("local", "slurm")),
-        Field(description="How it is reached. `local`: this machine; `slurm`: jobs of its Slurm."),
+        Choice(("local", "slurm", "kubernetes")),
+        Field(
+            description="How it is reached. `local`: this machine; `slurm`, `kubernetes`: jobs of"
+            " its Slurm or Kubernetes."
+        ),
     ] = "local"
     slurm: SlurmDocument | None = Field(
         None, description="How jobs are handed in, where `kind: slurm`. Default: as a user's are."
     )
+    kubernetes: KubeDocument | None = Field(
+        None, description="How jobs are handed in, where `kind: kubernetes`."
+    )
     nodes: dict[str, NodeDocument] = Field(
         {},
-        description="Its machines by name, or by a range of names as `n[001-128]`.",
+        description="Its machines by name, or by a range of names as `n[001-128]`. Where"
+        " `kind: slurm` and nothing says what they are: those that Slurm tells.",
         json_schema_extra={"propertyNames": {"pattern": f"^{RANGE_PATTERN}$"}},
     )
     levels: Annotated[

@@ -8,8 +8,9 @@ from gridloom.wire.documents_check import Finding, Reading
 from gridloom.wire.documents_names import SITE_NAME
 from gridloom.wire.documents_values import did_you_mean
 from gridloom.wire.grid_document import GridDocument
+from gridloom.wire.kube_document import kube_findings
 from gridloom.wire.queue_document_check import check_bookings, check_queues
-from gridloom.wire.topology_document_check import check_topology
+from gridloom.wire.topology_document_check import check_topology, tells_nodes
 
 Grid = Reading[GridDocument]
 
@@ -38,15 +39,25 @@ def _sites(grid: Grid) -> Iterator[Finding]:
         if nodes and short:
             message = "both `nodes` and `accelerators` are given"
             yield (*here, "accelerators"), message, "keep one; nodes have accelerators of their own"
-        elif not short and all(grid.raw(*here, form) in (None, {}) for form in _FORMS):
+        elif not short and not tells_nodes(grid, name) and _is_silent(grid, here):
             remedy = "write `accelerators: cpu:2`, or `nodes:` with their accelerators"
             yield here, "the site has neither `nodes` nor `accelerators`", remedy
 
 
+def _is_silent(grid: Grid, here: tuple[str, str]) -> bool:
+    return all(grid.raw(*here, form) in (None, {}) for form in _FORMS)
+
+
 def _engine(grid: Grid, here: tuple[str, str]) -> Iterator[Finding]:
-    if grid.given(*here, "slurm") and grid.value(*here, "kind") != "slurm":
-        message = "`slurm` is given, and the site is of another kind"
-        yield (*here, "slurm"), message, "write `kind: slurm` beside it"
+    kind = grid.value(*here, "kind")
+    for section in ("slurm", "kubernetes"):
+        if grid.given(*here, section) and kind != section:
+            message = f"`{section}` is given, and the site is of another kind"
+            yield (*here, section), message, f"write `kind: {section}` beside it"
+    if kind == "kubernetes" and not grid.given(*here, "kubernetes"):
+        remedy = "write `kubernetes: {image: ...}` beside it"
+        yield (*here, "kind"), "nothing says how jobs are handed in", remedy
+    yield from kube_findings(grid, (*here, "kubernetes"))
     rest = (*here, "slurm", "rest")
     if grid.given(*rest):
         given = [name for name in _TOKENS if grid.given(*rest, name)]

@@ -8,7 +8,7 @@ from gridloom.wire.documents_names import COHORT_NAME, NODES_MAX, node_domains, 
 from gridloom.wire.documents_values import did_you_mean
 from gridloom.wire.grid_document import GridDocument
 from gridloom.wire.source_tree import Path
-from gridloom.wire.topology_document_check import device_kinds, node_names
+from gridloom.wire.topology_document_check import device_kinds, node_names, tells_nodes
 
 Grid = Reading[GridDocument]
 
@@ -23,7 +23,9 @@ def check_queues(grid: Grid) -> Iterator[Finding]:
             if not re.fullmatch(COHORT_NAME.pattern, name):
                 remedy = "use letters, digits, `-`, `_` and `.`, beginning with a letter or digit"
                 yield (section, name), f"`{name}` cannot be a name", remedy
-    kinds, limited = device_kinds(grid), _limited(grid)
+    # What the nodes of some sites have is only known when these are asked
+    is_open = any(tells_nodes(grid, name) for name in grid.keys("sites"))
+    kinds, limited = () if is_open else device_kinds(grid), _limited(grid)
     for name in grid.keys("queues"):
         yield from _queue(grid, name, limited)
         yield from _amounts(grid, ("queues", name), kinds)

@@ -12,7 +12,7 @@ from gridloom.wire.documents_check import Finding, Reading
 from gridloom.wire.documents_devices import DevicesValue
 from gridloom.wire.documents_names import NODE_NAME_PATTERN, NODES_MAX, Names, parse_names
 from gridloom.wire.documents_values import Value, Whole
-from gridloom.wire.grid_document import GridDocument
+from gridloom.wire.grid_document import FORMS_OF_NODES, TELLS_NODES, GridDocument
 from gridloom.wire.grid_nodes import generated
 from gridloom.wire.source_tree import Path
 from gridloom.wire.topology_document import LEVEL_PATTERN, LEVEL_WORDS, PathValue
@@ -48,8 +48,15 @@ def check_topology(grid: Grid) -> Iterator[Finding]:
         yield from _listed(grid, here, expand=total <= NODES_MAX)
 
 
+def tells_nodes(grid: Grid, name: str) -> bool:
+    """Return whether the nodes of a site are those that its own scheduler tells."""
+    here = ("sites", name)
+    kind = grid.value(*here, "kind")
+    return kind in TELLS_NODES and not any(grid.given(*here, form) for form in FORMS_OF_NODES)
+
+
 def node_names(grid: Grid) -> dict[str, frozenset[str]]:
-    """Return the names of the nodes of every site, as far as they can be read."""
+    """Return the names of the nodes of every site whose nodes the file says and can be read."""
     names: dict[str, frozenset[str]] = {}
     if sum(count for site in grid.keys("sites") for _, count in _sizes(grid, ("sites", site))) > (
         NODES_MAX
@@ -62,7 +69,8 @@ def node_names(grid: Grid) -> dict[str, frozenset[str]]:
             known.update(_parsed_names(key) or ())
         if topology := _topology(grid, here):
             known.update(name for name, _ in generated(topology))
-        names[site] = frozenset(known)
+        if not tells_nodes(grid, site):
+            names[site] = frozenset(known)
     return names
 
 

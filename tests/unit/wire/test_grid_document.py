@@ -3,7 +3,15 @@
 import pytest
 
 from gridloom.base.errors import InputError
-from gridloom.model.inventory import Inventory, Link, Node, Site
+from gridloom.model.inventory import (
+    Inventory,
+    KubeAccess,
+    KubeToleration,
+    KubeVolume,
+    Link,
+    Node,
+    Site,
+)
 from gridloom.wire.convert import to_inventory
 from gridloom.wire.documents import read_grid
 
@@ -56,6 +64,59 @@ def test_a_grid_becomes_an_inventory() -> None:
     assert type(inventory.sites[0].nodes[0].memory_bytes) is int
 
 
+KUBERNETES = """
+sites:
+  pods:
+    kind: kubernetes
+    accelerators: h100:8
+    kubernetes:
+      image: registry.example/gridloom:1
+      context: prod
+      namespace: team-a
+      workload: jobset
+      queue: training
+      topology_required: topology.kubernetes.io/rack
+      runs: {claim: grid, sub_path: runs}
+      volumes:
+        /data: {claim: datasets, read_only: true}
+        /dev/shm: {memory: 64GiB}
+      secrets: {WANDB_API_KEY: wandb/api-key}
+      devices: {H100: nvidia.com/gpu.shared}
+      resources: {cpu: "96", memory: 1Ti}
+      tolerations: [{key: dedicated, value: training, effect: NoSchedule}, {key: spot}]
+      networks: rail-0
+      time_limit: 2h
+      keep: 1d
+"""
+
+
+def test_a_site_under_kubernetes_says_how_jobs_are_handed_in() -> None:
+    (site,) = to_inventory(read_grid(KUBERNETES.encode(), "g").document).sites
+    assert site.kubernetes == KubeAccess(
+        image="registry.example/gridloom:1",
+        context="prod",
+        namespace="team-a",
+        workload="jobset",
+        queue="training",
+        topology_required="topology.kubernetes.io/rack",
+        runs=KubeVolume(claim="grid", sub_path="runs"),
+        volumes={
+            "/data": KubeVolume(claim="datasets", read_only=True),
+            "/dev/shm": KubeVolume(memory_bytes=64 * 2**30),
+        },
+        secrets={"WANDB_API_KEY": "wandb/api-key"},
+        devices={"h100": "nvidia.com/gpu.shared"},
+        resources={"cpu": "96", "memory": "1Ti"},
+        tolerations=(
+            KubeToleration(key="dedicated", value="training", effect="NoSchedule"),
+            KubeToleration(key="spot"),
+        ),
+        networks=("rail-0",),
+        time_limit_s=7200.0,
+        keep_s=86_400.0,
+    )
+
+
 SITE = "sites:\n  a: {accelerators: cpu:2}\n  b: {accelerators: cpu:2}\n"
 
 BROKEN = {
@@ -102,7 +163,7 @@ BROKEN = {
     "kind": (
         "sites:\n  a: {kind: pbs, accelerators: cpu}\n  b: {kind: lokal, accelerators: cpu}\n",
         [
-            ":2: sites.a.kind: found `pbs`; write `local` or `slurm`",
+            ":2: sites.a.kind: found `pbs`; write one of `local`, `slurm`, `kubernetes`",
             ":3: sites.b.kind: found `lokal`; did you mean `local`?",
         ],
     ),
@@ -147,6 +208,42 @@ BROKEN = {
             " write a command and its arguments, as `ssh login scontrol token`",
             ":18: sites.c.slurm.rest: no token;"
             " write `token_file: ~/.slurm/token`, or a `token_command:`",
+        ],
+    ),
+    "kubernetes": (
+        "sites:\n  a: {kind: kubernetes, accelerators: cpu}\n  b:\n    kind: kubernetes\n"
+        "    accelerators: cpu\n    kubernetes:\n      namespace: Team\n      workload: jobs\n"
+        "      queue_priority: high\n      topology_required: a/b\n      topology_preferred: c\n"
+        "      runs: {claim: x, host: /y}\n      secrets: {A: b}\n      resources: {cpu: 1}\n"
+        "      volumes:\n        data: {claim: d}\n        /e: {}\n"
+        "        /f: {claim: f, memory: 1GiB}\n      tolerations: [{value: x}]\n",
+        [
+            ":2: sites.a.kind: nothing says how jobs are handed in;"
+            " write `kubernetes: {image: ...}` beside it",
+            ":6: sites.b.kubernetes.image: is missing; write a container image",
+            ":7: sites.b.kubernetes.namespace: found `Team`;"
+            " write the name of an object of the cluster, as `team-a`",
+            ":8: sites.b.kubernetes.workload: found `jobs`; did you mean `job`?",
+            ":9: sites.b.kubernetes.queue_priority: it counts only in a queue of Kueue;"
+            " name a `queue` too",
+            ":10: sites.b.kubernetes.topology_required: it counts only in a queue of Kueue;"
+            " name a `queue` too",
+            ":11: sites.b.kubernetes.topology_preferred: a level is either required or preferred;"
+            " keep one of the two",
+            ":11: sites.b.kubernetes.topology_preferred: it counts only in a queue of Kueue;"
+            " name a `queue` too",
+            ":12: sites.b.kubernetes.runs.host: both `claim` and `host` are given; keep one",
+            ":13: sites.b.kubernetes.secrets.A: found `b`;"
+            " write a Secret and its key, as `wandb/api-key`",
+            ":14: sites.b.kubernetes.resources.cpu: found `1`, which is not text;"
+            ' put it in quotes: "1"',
+            ":16: sites.b.kubernetes.volumes.data: `data` is no absolute path;"
+            " write where pods see it, as `/data`",
+            ":17: sites.b.kubernetes.volumes./e: nothing says what it is;"
+            " write one of `claim`, `host`, `secret` and `memory`",
+            ":18: sites.b.kubernetes.volumes./f: both `claim` and `memory` are given;"
+            " write one of `claim`, `host`, `secret` and `memory`",
+            ":19: sites.b.kubernetes.tolerations[0].key: is missing; write the key of a taint",
         ],
     ),
     "nodes": (

@@ -44,11 +44,11 @@ class Ending(msgspec.Struct, frozen=True, kw_only=True):
 CAUSES: dict[EndKind, Why] = {
     EndKind.DONE: Why.COMPLETED,
     EndKind.FAILED: Why.EXITED,
-    EndKind.CANCELLED: Why.CANCEL_REQUESTED,
-    EndKind.TIME_LIMIT: Why.STOP_REQUESTED,
+    EndKind.CANCELLED: Why.CANCELLED_AT_SITE,
+    EndKind.TIME_LIMIT: Why.TIME_LIMIT,
     EndKind.NODE_FAILED: Why.NODE_LOST,
     EndKind.PREEMPTED: Why.PREEMPTED,
-    EndKind.OUT_OF_MEMORY: Why.KILLED,
+    EndKind.OUT_OF_MEMORY: Why.OUT_OF_MEMORY,
     EndKind.LAUNCH_FAILED: Why.REFUSED,
 }
 """For each kind the cause that it is, where no exit code says more."""

@@ -54,6 +54,7 @@ class PodSight(msgspec.Struct, frozen=True, kw_only=True):
         phase: Where it is in its life.
         sentence: What holds it up, or how it ended; empty when all goes well.
         ending: How it ended; of a stuck one how it would.
+        taken: What took it away from outside, or does, however its container ends.
         started_s: When its container started, in seconds since the epoch; 0 before.
     """
 
@@ -66,6 +67,7 @@ class PodSight(msgspec.Struct, frozen=True, kw_only=True):
     phase: Phase
     sentence: str = ""
     ending: Ending | None = None
+    taken: Ending | None = None
     started_s: float = 0.0
 
 
@@ -176,6 +178,7 @@ def read_pod(data: object) -> PodSight:
         phase=phase,
         sentence=sentence,
         ending=ending,
+        taken=_taken(pod),
         started_s=min(started, default=0.0),
     )
 
@@ -253,6 +256,13 @@ def _disruption(pod: _Pod) -> Ending | None:
     kind, sentence = _NODE_REASONS.get(pod.status.reason, (kind, sentence))
     ended_s = seconds(taken.last_transition_time)
     return _end(kind, said(sentence, taken.reason, taken.message), ended_s=ended_s)
+
+
+def _taken(pod: _Pod) -> Ending | None:
+    evicted = _evicted(pod) or _disruption(pod)
+    if evicted is None and pod.metadata.deletion_timestamp:
+        return _end(EndKind.CANCELLED, "it was deleted")
+    return evicted
 
 
 def _exit(exit_: _Terminated, *, stopped: bool) -> Ending:

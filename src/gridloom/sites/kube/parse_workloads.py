@@ -72,6 +72,7 @@ class WorkloadSight(msgspec.Struct, frozen=True, kw_only=True):
         eviction: Kueue's reason for the last eviction; empty when it was never evicted, or runs
             again.
         eviction_kind: What that was.
+        was_evicted: Whether it ever was, even if it runs again.
         evictions: How often it was evicted, by reason, where Kueue counts.
         requeues: How often it was queued again after a failure to start.
         requeue_s: When it is queued again, in seconds since the epoch; 0 for at once.
@@ -91,6 +92,7 @@ class WorkloadSight(msgspec.Struct, frozen=True, kw_only=True):
     pods_ready: bool
     eviction: str
     eviction_kind: EndKind | None
+    was_evicted: bool
     evictions: dict[str, int]
     requeues: int
     requeue_s: float
@@ -212,6 +214,7 @@ def read_workload(data: object) -> WorkloadSight:
         pods_ready=holding(status.conditions, "PodsReady") is not None,
         eviction=evicted.reason if evicted else "",
         eviction_kind=eviction_kind(evicted.reason) if evicted else None,
+        was_evicted=condition(status.conditions, "Evicted") is not None,
         evictions=counts,
         requeues=status.requeue_state.count,
         requeue_s=seconds(status.requeue_state.requeue_at),

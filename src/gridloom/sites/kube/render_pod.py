@@ -113,8 +113,7 @@ def stop_hook(submission: Submission) -> tuple[str, ...]:
     the supervisor would never hear of it. The hook ends with the container, or with its patience.
     """
     patience_s = math.ceil(submission.grace_s) + _HOOK_MARGIN_S
-    path = submission.supervisor_pid_file
-    process = f"$(cat {shlex.quote(path)})" if path else "1"
+    process = f"$(cat {shlex.quote(submission.supervisor_pid_file)})"
     script = (
         f'pid="{process}"; kill -TERM "$pid" || exit 0; left={patience_s}; '
         'while [ "$left" -gt 0 ] && kill -0 "$pid" 2>/dev/null; do sleep 1; left=$((left-1)); done'
@@ -161,7 +160,7 @@ def _container(submission: Submission) -> Manifest:
     }
     if not submission.port:
         del container["ports"]
-    if not submission.grace_s:
+    if not submission.grace_s or not submission.supervisor_pid_file:
         del container["lifecycle"]
     if not submission.rdma:  # registering memory with a network card locks it
         del container["securityContext"]

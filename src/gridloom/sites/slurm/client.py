@@ -26,6 +26,15 @@ class SlurmClient:
             AwayError: Slurm does not answer.
             SiteError: The command cannot be run, or says no.
         """
+        return self._done(argv, environment, stdin).stdout
+
+    def notes(self, argv: Sequence[str], environment: Mapping[str, str], stdin: str = "") -> str:
+        """Return what a command prints where errors go, though it says yes; raise like ``run``."""
+        return self._done(argv, environment, stdin).stderr
+
+    def _done(
+        self, argv: Sequence[str], environment: Mapping[str, str], stdin: str
+    ) -> "subprocess.CompletedProcess[str]":
         variables = {**environment, **ENVIRONMENT}
         try:
             done = subprocess.run(  # noqa: S603 - words, not a shell's line
@@ -42,7 +51,7 @@ class SlurmClient:
         except OSError as error:
             raise SiteError(f"{argv[0]} cannot be run: {error.strerror}") from error
         if done.returncode == 0:
-            return done.stdout
+            return done
         if done.returncode == _NO_COMMAND:
             raise SiteError(f"there is no command {argv[0]} here")
         lines = [line.strip() for line in done.stderr.splitlines() if line.strip()]

@@ -62,10 +62,15 @@ def preemptions(job_ids: Iterable[int]) -> tuple[str, ...]:
     return (*_squeue(job_ids), f"--Format={PREEMPTIONS_FORMAT}")
 
 
-def expected_starts(job_ids: Iterable[int]) -> tuple[str, ...]:
-    """Return the command that tells, in the same columns, when jobs that wait may start."""
+def expected_starts(job_ids: Iterable[int] = ()) -> tuple[str, ...]:
+    """Return the command that tells, in the same columns, when jobs that wait may start.
+
+    Args:
+        job_ids: Which; none for all.
+    """
     ids = ",".join(map(str, job_ids))
-    return ("squeue", "--start", "--noheader", f"--jobs={ids}", f"--format={SQUEUE_FORMAT}")
+    which = (f"--jobs={ids}",) if ids else ()
+    return ("squeue", "--start", "--noheader", *which, f"--format={SQUEUE_FORMAT}")
 
 
 def sacct(job_ids: Iterable[int]) -> tuple[str, ...]:
@@ -110,6 +115,19 @@ def as_json(argv: tuple[str, ...]) -> tuple[str, ...]:
     """
     shaping = ("--format=", "--delimiter=", "--noheader", "--parsable2", "--oneliner")
     return (argv[0], "--json", *(word for word in argv[1:] if not word.startswith(shaping)))
+
+
+def associations(user: str) -> tuple[str, ...]:
+    """Return the command that tells what a user may charge: account, partition, qualities."""
+    return (
+        *("sacctmgr", "--noheader", "--parsable2", "show", "associations"),
+        *(f"user={user}", "format=account,partition,qos"),
+    )
+
+
+def qualities() -> tuple[str, ...]:
+    """Return the command that tells the names of all qualities of service."""
+    return ("sacctmgr", "--noheader", "--parsable2", "show", "qos", "format=name")
 
 
 def scancel(

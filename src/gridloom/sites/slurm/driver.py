@@ -2,7 +2,6 @@
 
 import contextlib
 import sys
-import zlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Executor, Future
 from pathlib import Path
@@ -29,12 +28,9 @@ from gridloom.sites.slurm.gang import (
     GangMark,
     Placed,
     gang,
-    gang_directory,
-    submission,
-    supervisor_argv,
 )
+from gridloom.sites.slurm.hand_in import handed_in
 from gridloom.sites.slurm.records import Job
-from gridloom.sites.slurm.script import render
 from gridloom.sites.slurm.standing import NodeWatch
 from gridloom.sites.slurm.tell import Seen, end_of, wait_of, why_asked
 from gridloom.wire.agent import (
@@ -49,13 +45,14 @@ from gridloom.wire.agent import (
     StopOrder,
     TaskOrder,
     TaskRef,
+    gang_directory,
     task_directory,
 )
 
 _POLL_S = 1.0
 """Between two looks at the queue of one Slurm: one call for all jobs."""
 _WORDLESS_S = 20.0
-"""How long Slurm may take to say why it has asked a task to stop."""
+"""How long Slurm may take to say why it has asked a task to stop, beyond the grace."""
 _SILENCE_S = 5.0
 """How long an answer may take until it is told that there is none."""
 
@@ -72,6 +69,17 @@ class _Gang:
         self.stopped = False
         self.refusal: Reason | None = None
         self.cancelled = False
+
+    @property
+    def speaker(self) -> TaskRef | None:
+        """Of a batch script: the task that runs it, and speaks for those on other nodes."""
+        return self.mark.speaker if self.mark is not None else None
+
+    @property
+    def grace_s(self) -> float:
+        """How long its tasks may take to save."""
+        signal = self.mark.submission.signal if self.mark is not None else None
+        return signal.before_s if signal is not None else 0.0
 
     @property
     def is_settled(self) -> bool:
@@ -117,7 +125,6 @@ class SlurmDriver:
         self._nodes = NodeWatch(clock, engines, executor)
         self._accounts = Accounts(self._runs, clock, engines, executor)
         self._asked: dict[SlurmEngine, Future[None]] = {}
-        self._plane = f"{zlib.crc32(str(self._runs).encode()):08x}"
         self._gangs: dict[Path, _Gang] = {}
         self._tasks: dict[TaskRef, _Task] = {}
         self._looked_s: dict[SlurmEngine, float] = {}
@@ -177,8 +184,8 @@ class SlurmDriver:
     def _write_gang(
         self, directory: Path, orders: Sequence[TaskOrder], access: SlurmAccess
     ) -> None:
-        asked = submission(orders, self._runs, access, self._plane)
-        script = render(asked, supervisor_argv(access.python or sys.executable, directory))
+        handed = handed_in(orders, self._runs, access, sys.executable)
+        orders = handed.orders
         for order in orders:
             for rank in order.ranks:
                 Path(rank.log_file).parent.mkdir(parents=True, exist_ok=True)
@@ -187,8 +194,9 @@ class SlurmDriver:
             replace_file(place / ORDER_FILE, encode(order))
         directory.mkdir(parents=True, exist_ok=True)
         replace_file(directory / GANG_FILE, encode(gang(orders, self._runs, access)))
-        replace_file(directory / SCRIPT_FILE, script.encode())
-        mark = GangMark(access=access, submission=asked)
+        replace_file(directory / SCRIPT_FILE, handed.script.encode())
+        speaker = orders[0].task if orders[0].batch else None
+        mark = GangMark(access=access, submission=handed.asked, speaker=speaker)
         replace_file(directory / ACCESS_FILE, encode(mark))
 
     def _hand_in(self, one: _Gang, engine: SlurmEngine) -> None:
@@ -265,7 +273,9 @@ class SlurmDriver:
 
     def _observe(self, task: TaskRef, one: _Gang) -> list[AnyEvent]:
         directory = Path(task_directory(self._runs, task))
-        known = self._tasks.setdefault(task, _Task(directory))
+        # Of a batch script one supervisor speaks for all its nodes
+        speaks = Path(task_directory(self._runs, one.speaker)) if one.speaker else directory
+        known = self._tasks.setdefault(task, _Task(speaks))
         facts = events(task, known.tail.lines())
         known.has_spoken = known.has_spoken or bool(facts)
         for fact in [fact for fact in facts if isinstance(fact, TaskEnded)]:
@@ -291,13 +301,18 @@ class SlurmDriver:
         return facts
 
     def _end(self, task: TaskRef, known: _Task, one: _Gang, *, asked: bool) -> list[AnyEvent]:
-        """Return how a task ended: if its site asked it to stop, once the site has said why."""
+        """Return how a task ended: if its site asked it to stop, once the site has said why.
+
+        Of a batch script once nothing of it is left on any node: no supervisor is on the others.
+        """
         assert known.end is not None
-        if known.end.code is Why.STOP_REQUESTED and not asked:
+        if one.speaker or (known.end.code is Why.STOP_REQUESTED and not asked):
             waited_s = self._clock.monotonic_s() - known.end_seen_s
-            if not one.seen.is_over and waited_s < _WORDLESS_S:
+            # Its neighbours may use their grace to the end, and Slurm says why once all are gone
+            if not one.seen.is_over and waited_s < one.grace_s + _WORDLESS_S:
                 return [TaskRunning(**who(task))]
-            known.end = why_asked(known.end, one.seen)
+            if not asked:
+                known.end = why_asked(known.end, one.seen)
         return [ended(task, known.end)]
 
     def _gang(self, directory: Path) -> _Gang:

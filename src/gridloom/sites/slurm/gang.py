@@ -5,16 +5,18 @@ it is there, by its number in the step.
 """
 
 import math
+import zlib
 from collections.abc import Sequence
 from itertools import groupby
 from pathlib import PurePath
 
 import msgspec
+from msgspec.structs import replace
 
 from gridloom.model.inventory import CPU, SlurmAccess
 from gridloom.sites.slurm.records import Gres
 from gridloom.sites.slurm.submission import Component, Signal, Submission
-from gridloom.wire.agent import Gang, TaskOrder, TaskRef, life_directory, task_directory
+from gridloom.wire.agent import Gang, TaskOrder, TaskRef, gang_directory, task_directory
 
 SCRIPT_FILE = "batch.sh"
 JOB_FILE = "job.json"
@@ -39,16 +41,12 @@ class GangMark(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         access: How the site's Slurm is reached.
         submission: What it is asked for; its comment tells the job from all others.
+        speaker: Of a batch script: the task that runs it.
     """
 
     access: SlurmAccess
     submission: Submission
-
-
-def gang_directory(runs: PurePath, task: TaskRef) -> PurePath:
-    """Return where the gang of a task has its files."""
-    life = life_directory(runs / task.job_id, task.attempt, task.life)
-    return life / f"gang.{task.site}"
+    speaker: TaskRef | None = None
 
 
 def comment(plane: str, task: TaskRef) -> str:
@@ -77,15 +75,11 @@ def submission(
     first = orders[0]
     alike = groupby(orders, key=lambda order: len(order.ranks[0].devices))
     directory = gang_directory(runs, first.task)
-    minutes = math.ceil(access.time_limit_s / 60)
-    return Submission(
+    return replace(
+        of_access(access),
         components=tuple(_component(tuple(part), access) for _, part in alike),
         name=f"gridloom-{first.task.job_id}"[:_NAME_MAX],
         comment=comment(plane, first.task),
-        account=access.account,
-        qos=access.qos,
-        reservation=access.reservation,
-        time_limit_min=minutes or None,
         signal=Signal(before_s=math.ceil(first.grace_s)),
         requeue=False,  # whether and where it starts again is gridloom's to decide
         directory=str(directory),
@@ -97,22 +91,57 @@ def submission(
     )
 
 
-def _component(orders: Sequence[TaskOrder], access: SlurmAccess) -> Component:
-    first = orders[0]
-    count = len(first.ranks[0].devices)
-    nodes = tuple(order.task.node for order in orders) if access.placement == "pin" else ()
-    devices: tuple[Gres, ...] = ()
-    if first.accelerator != CPU:
-        name, _, kind = access.gres.get(first.accelerator, "gpu").partition(":")
-        devices = (Gres(name=name, type=kind, count=count),)
+def of_access(access: SlurmAccess) -> Submission:
+    """Return what every job of a site asks for, whatever it runs on."""
+    return Submission(
+        account=access.account,
+        qos=access.qos,
+        reservation=access.reservation,
+        time_limit_min=math.ceil(access.time_limit_s / 60) or None,
+    )
+
+
+def component(
+    access: SlurmAccess, accelerator: str, *, devices: int, nodes: int, nodelist: Sequence[str] = ()
+) -> Component:
+    """Return nodes that are all alike, as a site's jobs ask for them.
+
+    Args:
+        access: How jobs are handed in there.
+        accelerator: Kind of the devices.
+        devices: How many of them on each node.
+        nodes: How many nodes.
+        nodelist: Which; none for whichever Slurm chooses.
+    """
+    gres: tuple[Gres, ...] = ()
+    if accelerator != CPU:
+        name, _, kind = access.gres.get(accelerator, "gpu").partition(":")
+        gres = (Gres(name=name, type=kind, count=devices),)
     return Component(
-        nodes=len(orders),
+        nodes=nodes,
         partition=access.partition,
         constraint=access.constraint,
-        nodelist=nodes,
-        gres=devices,
-        cpus_per_task=count if first.accelerator == CPU else None,
+        nodelist=tuple(nodelist),
+        gres=gres,
+        cpus_per_task=devices if accelerator == CPU else None,
     )
+
+
+def _component(orders: Sequence[TaskOrder], access: SlurmAccess) -> Component:
+    first = orders[0]
+    pinned = [order.task.node for order in orders] if access.placement == "pin" else []
+    return component(
+        access,
+        first.accelerator,
+        devices=len(first.ranks[0].devices),
+        nodes=len(orders),
+        nodelist=pinned,
+    )
+
+
+def plane_of(runs: PurePath) -> str:
+    """Return what names a control plane among all whose jobs a Slurm may have."""
+    return f"{zlib.crc32(str(runs).encode()):08x}"
 
 
 def supervisor_argv(python: str, directory: PurePath) -> tuple[str, ...]:

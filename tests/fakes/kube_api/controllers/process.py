@@ -1,6 +1,10 @@
-"""A container's command as a real process of this machine, with its environment and its end."""
+"""A container's command as a real process of this machine, with its environment and its end.
+
+As in a container, nothing of it outlives its first process.
+"""
 
 import base64
+import contextlib
 import os
 import re
 import signal
@@ -9,10 +13,13 @@ import threading
 from collections.abc import Callable
 from pathlib import Path
 
+import psutil
 from tests.fakes.kube_api.controllers.loop import Hands
 from tests.fakes.kube_api.status import Obj
 
 _REFERENCE = re.compile(r"\$\$|\$\(([A-Za-z_][\w.-]*)\)")
+_MARK = "PRETENDED_CONTAINER"
+"""Variable that all processes of a container have, unless they hide it."""
 _SUBSCRIPT = re.compile(r"^metadata\.(labels|annotations)\['([^']+)'\]$")
 
 
@@ -116,7 +123,8 @@ class ContainerProcess:
         command = [*(container.get("command") or ()), *(container.get("args") or ())]
         if not command:
             raise LookupError("no command specified, and images are not played here")
-        self._variables = {"PATH": os.defpath, **variables}
+        self._mark = f"{folder}/{container['name']}"
+        self._variables = {"PATH": os.defpath, **variables, _MARK: self._mark}
         self._folder, self._lines, self._wake = folder, lines, wake
         self._hook = ((container.get("lifecycle") or {}).get("preStop") or {}).get("exec")
         self._process = subprocess.Popen(
@@ -130,7 +138,9 @@ class ContainerProcess:
             start_new_session=True,
         )
         self._is_read = threading.Event()
-        threading.Thread(target=self._read, daemon=True).start()
+        reader = threading.Thread(target=self._read, daemon=True)
+        reader.start()
+        threading.Thread(target=self._attend, args=(reader,), daemon=True).start()
 
     def exit_code(self) -> int | None:
         """Return its exit code, 128 + signal where one ended it; None while it runs."""
@@ -181,12 +191,37 @@ class ContainerProcess:
         except ProcessLookupError:
             return  # it ended by itself
 
+    def _attend(self, reader: threading.Thread) -> None:
+        """Wait for the first process; end all others with it."""
+        self._process.wait()
+        while left := self._inside():
+            for one in left:
+                with contextlib.suppress(psutil.Error):
+                    one.kill()
+            psutil.wait_procs(left, timeout=1)
+        reader.join()
+        self._is_read.set()
+        self._wake()
+
+    def _inside(self) -> list[psutil.Process]:
+        """Return all processes that bear the mark, and what descends from them."""
+        found: dict[int, psutil.Process] = {}
+        for one in psutil.process_iter():
+            with contextlib.suppress(psutil.Error):
+                if one.environ().get(_MARK) == self._mark and _lives(one):
+                    found |= {each.pid: each for each in (one, *one.children(recursive=True))}
+        return [one for one in found.values() if _lives(one)]
+
     def _read(self) -> None:
         assert self._process.stdout is not None
         with self._process.stdout as output:
             for line in output:
                 self._lines.append(line.rstrip("\n"))
                 self._wake()
-        self._process.wait()
-        self._is_read.set()
-        self._wake()
+
+
+def _lives(process: psutil.Process) -> bool:
+    try:
+        return process.status() != psutil.STATUS_ZOMBIE
+    except psutil.Error:
+        return False

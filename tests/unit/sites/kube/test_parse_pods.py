@@ -185,7 +185,7 @@ ENDS: dict[str, tuple[dict[str, Any], EndKind, Why, str]] = {
     "memory": (
         failed(137, "OOMKilled"),
         EndKind.OUT_OF_MEMORY,
-        Why.KILLED,
+        Why.OUT_OF_MEMORY,
         "it used more memory than it had asked for",
     ),
     "no such program": (
@@ -203,7 +203,7 @@ ENDS: dict[str, tuple[dict[str, Any], EndKind, Why, str]] = {
     "evicted for memory": (
         {"phase": "Failed", "reason": "Evicted", "message": LOW},
         EndKind.OUT_OF_MEMORY,
-        Why.KILLED,
+        Why.OUT_OF_MEMORY,
         f"its node ran out of memory: {LOW}",
     ),
     "evicted for disk": (
@@ -221,7 +221,7 @@ ENDS: dict[str, tuple[dict[str, Any], EndKind, Why, str]] = {
     "deadline": (
         {"phase": "Failed", "reason": "DeadlineExceeded", "message": "Pod was active too long"},
         EndKind.TIME_LIMIT,
-        Why.STOP_REQUESTED,
+        Why.TIME_LIMIT,
         "its time limit is over: Pod was active too long",
     ),
     "refused by the node": (
@@ -290,7 +290,11 @@ def test_an_exit_after_a_stop_was_asked_for() -> None:
     assert (ending.kind, ending.why) == (EndKind.CANCELLED, Why.STOP_REQUESTED)
     ending = read_pod(made(failed(143), deletionTimestamp=AT)).ending
     assert ending is not None
-    assert (ending.kind, ending.why, ending.signal) == (EndKind.CANCELLED, Why.CANCEL_REQUESTED, 15)
+    assert (ending.kind, ending.why, ending.signal) == (
+        EndKind.CANCELLED,
+        Why.CANCELLED_AT_SITE,
+        15,
+    )
 
 
 def test_of_several_containers_the_first_that_failed_tells() -> None:

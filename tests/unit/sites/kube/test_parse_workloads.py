@@ -110,6 +110,7 @@ def test_an_admitted_workload(folder: str, version: str) -> None:
         pods_ready=True,
         eviction="",
         eviction_kind=None,
+        was_evicted=True,
         evictions={"Preempted": 3},
         requeues=1,
         requeue_s=0.0,

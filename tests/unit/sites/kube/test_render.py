@@ -2,7 +2,6 @@
 
 import os
 import re
-import shlex
 import signal
 import subprocess
 import sys
@@ -256,6 +255,7 @@ def test_the_hook_loses_patience(tmp_path: Path) -> None:
         os.kill(deaf.pid, signal.SIGKILL)
 
 
-def test_without_a_file_the_first_process_is_meant() -> None:
-    script = stop_hook(replace(ALL, supervisor_pid_file=""))[2]
-    assert shlex.split(script)[0] == "pid=1;"
+def test_the_first_process_needs_no_hook() -> None:
+    """The kubelet itself signals that one."""
+    template = pod_template(replace(ALL, supervisor_pid_file=""))
+    assert "lifecycle" not in template["spec"]["containers"][0]

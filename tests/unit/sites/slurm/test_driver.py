@@ -21,8 +21,9 @@ from gridloom.model.event import (
     TaskWaiting,
 )
 from gridloom.model.inventory import Site, SlurmAccess
-from gridloom.model.life import Arrival, Outcome, SiteUse
+from gridloom.model.life import Arrival, Outcome
 from gridloom.model.reason import Why
+from gridloom.model.spec import Batch
 from gridloom.sites.slurm.client import SlurmClient
 from gridloom.sites.slurm.driver import SlurmDriver
 from gridloom.sites.slurm.engine import AwayError
@@ -372,7 +373,10 @@ def test_a_site_that_never_says_why_is_not_waited_for(desk: Desk) -> None:
     desk.says(Alive)
     desk.ends(Why.STOP_REQUESTED)
     desk.look()
-    desk.clock.advance(20.0)
+    for _ in range(2):  # a neighbour may use its whole grace, which is 29.5 s
+        desk.clock.advance(23.0)
+        assert TaskRunning in map(type, desk.look())
+    desk.clock.advance(1.0)
     assert outcomes(desk.look()) == [Why.STOP_REQUESTED]
 
 
@@ -407,51 +411,60 @@ def test_of_what_was_never_handed_in_there_is_no_news(desk: Desk) -> None:
     assert desk.look() == []
 
 
-def used(desk: Desk, seconds: float = 1.0) -> list[SiteUse] | None:
-    desk.clock.advance(seconds)
-    told = desk.driver.used("train-abc")
-    return None if told is None else [*told]
+# ----- users' own batch scripts
 
 
-def test_what_a_job_has_used_is_known_once_its_accounts_are_complete(desk: Desk) -> None:
+@pytest.fixture
+def scripted(tmp_path: Path) -> Desk:
+    """A script on two nodes, of which only the first has a supervisor."""
+    desk = Desk(tmp_path)
+    batch = Batch(options=(("job-name", "x"), ("error", "e.txt")), submitted_in="/")
+    desk.orders = [order(tmp_path, node, batch=batch) for node in ("n1", "n2")]
     desk.submit()
     desk.look()
-    desk.slurm.accounts[7] = "RUNNING|5|00:01.5||0"
-    assert [used(desk) for _ in range(3)] == [None] * 3
-    desk.slurm.accounts[7] = "COMPLETED|9|00:03.5|2K|3600"
-    said = {"elapsed_s": 9.0, "cpu_s": 3.5, "max_rss_bytes": 2048, "energy_j": 3600.0}
-    use = SiteUse(site="hpc", attempt=2, site_job="7", **said)  # type: ignore[arg-type]
-    seen = [used(desk) for _ in range(3)]
-    assert next(one for one in seen if one is not None) == [use]
-    assert desk.driver.used("another") == []
+    desk.slurm.jobs[7] |= {"%T": "RUNNING", "%r": "None"}
+    return desk
 
 
-def test_accounts_that_lag_behind_are_not_waited_for_long(desk: Desk) -> None:
-    desk.submit()
-    desk.look()
-    desk.slurm.accounts[7] = "RUNNING|5|00:01.5||0"
-    assert used(desk) is None
-    assert used(desk) is None
-    late = used(desk, 15.0)
-    assert late is not None
-    assert [one.elapsed_s for one in late] == [5]
+def test_the_supervisor_of_a_script_speaks_for_all_its_nodes(scripted: Desk) -> None:
+    scripted.says(Alive)
+    facts = [fact for fact in scripted.look() if isinstance(fact, TaskRunning)]
+    assert [fact.domain for fact in facts] == ["hpc/n1", "hpc/n2"]
+    scripted.again()
+    facts = [fact for fact in scripted.look() if isinstance(fact, TaskRunning)]
+    assert [fact.domain for fact in facts] == ["hpc/n1", "hpc/n2"]
 
 
-def test_of_a_slurm_without_accounts_nothing_is_told(desk: Desk) -> None:
-    desk.submit()
-    desk.look()
-    assert used(desk) is None
-    assert used(desk) == []
-    (desk.runs / "train-abc" / "attempts" / "2" / "gang.hpc" / "access.json").write_text("spoilt")
-    desk.again()
-    assert used(desk) == []
+@pytest.mark.parametrize(
+    ("state", "code"),
+    [
+        ("COMPLETED", Why.COMPLETED),
+        ("PREEMPTED", Why.PREEMPTED),
+        ("TIMEOUT", Why.TIME_LIMIT),
+        ("NODE_FAIL", Why.NODE_LOST),
+    ],
+)
+def test_a_script_has_ended_when_nothing_of_its_job_is_left(
+    scripted: Desk, state: str, code: Why
+) -> None:
+    scripted.ends(Why.COMPLETED)
+    assert outcomes(scripted.look()) == []
+    scripted.slurm.jobs[7] |= {"%T": state}
+    scripted.look()
+    assert outcomes(scripted.look()) == [code] * 2
 
 
-def test_accounts_that_do_not_answer_hold_up_nobody_else(desk: Desk) -> None:
-    desk.submit()
-    desk.look()
-    desk.executor.is_slow = True
-    assert used(desk) is None
-    assert used(desk) is None
-    assert len(desk.executor.left) == 1
-    assert used(desk, 15.0) == []
+def test_a_script_that_was_stopped_ends_as_such_whatever_slurm_says(scripted: Desk) -> None:
+    scripted.driver.stop(ref("n1"), 5.0, "stop")
+    scripted.driver.stop(ref("n2"), 5.0, "stop")
+    scripted.ends(Why.STOP_REQUESTED)
+    scripted.slurm.jobs[7] |= {"%T": "CANCELLED"}
+    scripted.look()
+    assert outcomes(scripted.look()) == [Why.STOP_REQUESTED] * 2
+
+
+def test_while_slurm_says_nothing_a_script_ends_by_its_own_word(scripted: Desk) -> None:
+    scripted.ends(Why.EXITED)
+    scripted.look()
+    scripted.clock.advance(50.0)  # its grace, and a while for Slurm
+    assert outcomes(scripted.look()) == [Why.EXITED] * 2

@@ -1,0 +1,124 @@
+"""What `gridloom site check` looks at, by the kind of a site."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+from msgspec.structs import replace
+
+from gridloom import __version__
+from gridloom.base.errors import SiteError
+from gridloom.base.files import cause_of
+from gridloom.base.system import SystemClock, SystemIds
+from gridloom.base.units import format_bytes
+from gridloom.cli.settings import Settings
+from gridloom.cli.wiring import kube_client, slurm_of
+from gridloom.core.turn import LeaseTerms
+from gridloom.model.inventory import Site, SlurmAccess
+from gridloom.sites.finding import Finding, fail, has_failed, ok
+from gridloom.sites.kube.api import Place
+from gridloom.sites.kube.diagnose import diagnose as kube_diagnose
+from gridloom.sites.kube.facts import Facts as KubeFacts
+from gridloom.sites.kube.gather import gather as kube_gather
+from gridloom.sites.kube.probe import probe as kube_probe
+from gridloom.sites.local.inventory import discover
+from gridloom.sites.probe import Probed, diagnose_probe
+from gridloom.sites.slurm.diagnose import diagnose
+from gridloom.sites.slurm.gather import gather, tried
+from gridloom.sites.slurm.inventory import Cluster, with_nodes
+from gridloom.sites.slurm.probe import probe as slurm_probe
+
+
+def findings_of(site: Site, settings: Settings, *, probe_s: float | None) -> tuple[Finding, ...]:
+    """Return what was found at a site.
+
+    Args:
+        site: As the grid file has it.
+        settings: Where a probe writes what it sees.
+        probe_s: How long a probe may wait; nothing for no probe.
+    """
+    looks: dict[str, Callable[[Site, Settings, float | None], tuple[Finding, ...]]] = {
+        "local": _local,
+        "slurm": _slurm,
+        "kubernetes": _kubernetes,
+    }
+    return looks[site.kind](site, settings, probe_s)
+
+
+def _local(site: Site, _: Settings, __: float | None) -> tuple[Finding, ...]:
+    """This machine: whether it has what the file says."""
+    here = {node.accelerator: node for found in discover().sites for node in found.nodes}
+    wanted = {node.accelerator: node.count for node in site.nodes}
+    return tuple(
+        ok("devices", f"{here[kind].count} {kind} of {format_bytes(here[kind].memory_bytes)}")
+        if kind in here and here[kind].count >= count
+        else fail(
+            "devices",
+            f"the grid file gives a node {count} {kind}, this machine has"
+            f" {', '.join(f'{node.count} {name}' for name, node in here.items())}",
+            "write what `gridloom doctor` tells",
+        )
+        for kind, count in wanted.items()
+    )
+
+
+def _slurm(site: Site, settings: Settings, probe_s: float | None) -> tuple[Finding, ...]:
+    engine, commands = slurm_of(site)
+    facts = gather(site, engine, commands, SystemClock())
+    if not facts.trouble:
+        site = _with_nodes(site, facts.cluster)
+        if commands is not None:
+            facts = replace(facts, trials=tried(site, commands))
+    found = diagnose(site, facts)
+    if probe_s is None or has_failed(found):
+        return found
+
+    def run(place: Path) -> Probed:
+        return slurm_probe(site, engine, place, timeout_s=probe_s, clock=SystemClock())
+
+    return (*found, *_probed(site, settings, run, (site.slurm or SlurmAccess()).network))
+
+
+def _kubernetes(site: Site, settings: Settings, probe_s: float | None) -> tuple[Finding, ...]:
+    access, clock = site.kubernetes, SystemClock()
+    assert access is not None  # the grid file was checked
+    try:
+        api = kube_client(Place.of(access), clock)
+    except SiteError as error:
+        return kube_diagnose(site, KubeFacts(trouble=str(error)))
+    found = kube_diagnose(site, kube_gather(site, api, settings.runs, clock))
+    if probe_s is None or has_failed(found):
+        return found
+
+    def run(place: Path) -> Probed:
+        return kube_probe(site, api, place, timeout_s=probe_s, clock=clock)
+
+    return (*found, *_probed(site, settings, run, access.network))
+
+
+def _with_nodes(site: Site, cluster: Cluster) -> Site:
+    """Return the site with the nodes that it tells, if the file does not say what they are."""
+    if site.nodes:
+        return site
+    try:
+        return with_nodes(site, cluster)
+    except SiteError:  # the findings will say why
+        return site
+
+
+def _probed(
+    site: Site, settings: Settings, run: Callable[[Path], Probed], network: str
+) -> tuple[Finding, ...]:
+    """Return what a probe tells that writes into a directory among the run directories."""
+    directory = settings.runs.absolute() / SystemIds().new_id(f"probe-{site.name.lower()}"[:24])
+    try:
+        probed = run(directory)
+    except OSError as error:
+        remedy = "let GRIDLOOM_HOME name a directory that can be written"
+        return (fail("run directory", f"{error.filename}: {cause_of(error)}", remedy),)
+    return diagnose_probe(
+        probed,
+        network=network,
+        many_nodes=len(site.nodes) > 1,
+        version=__version__,
+        lease_s=LeaseTerms().lease_s,
+    )

@@ -1,0 +1,219 @@
+"""From what is known of a cluster to what is wrong with a site, and what helps (pure)."""
+
+from collections import Counter
+from collections.abc import Iterator
+
+from gridloom.base.units import format_duration
+from gridloom.model.inventory import CPU, KubeAccess, Site
+from gridloom.sites.finding import Finding, fail, few, ok, warn
+from gridloom.sites.kube.facts import Facts
+from gridloom.sites.kube.parse_kueue import ClusterQueue
+from gridloom.sites.kube.parse_nodes import KubeNode, Standing
+
+_SKEW_MAX_S = 2.0
+_IN_FILE = "under `kubernetes:` of the site in the grid file"
+_ASK = "ask who runs the cluster"
+_MANIFEST = "`gridloom site manifest kube` prints the account and the rights that are needed"
+_MISSING, _FORBIDDEN = 404, 403
+_GPU = "nvidia.com/gpu"
+
+_TROUBLES = (
+    ("gridloom[kube]", "install it here"),
+    (
+        "cannot be used",
+        f"write `kubeconfig:` and `context:` {_IN_FILE}, or let KUBECONFIG name the file",
+    ),
+    ("does not accept our token", "log in to the cluster again: the token has expired or is wrong"),
+    ("token cannot be had", "log in to the cluster again: the token has expired or is wrong"),
+    (
+        "CERTIFICATE",
+        "take the kubeconfig anew: its certificate authority is not the server's, or has expired",
+    ),
+    (
+        "certificate",
+        "take the kubeconfig anew: its certificate authority is not the server's, or has expired",
+    ),
+)
+
+
+def diagnose(site: Site, facts: Facts) -> tuple[Finding, ...]:
+    """Return what was found, in the order in which a person would look.
+
+    Args:
+        site: As the grid file has it.
+        facts: What is known of its cluster.
+    """
+    access = site.kubernetes
+    assert access is not None  # the grid file was checked
+    if facts.trouble:
+        remedy = next((one for words, one in _TROUBLES if words in facts.trouble), "")
+        remedy = remedy or "look that this machine reaches it: `kubectl version` should answer"
+        return (fail("api", facts.trouble, remedy),)
+    return (
+        ok("api", f"Kubernetes {facts.release}"),
+        *_clock(facts),
+        *_rights(facts, access),
+        *_queue(site, access, facts),
+        *_devices(site, access, facts),
+        *_claims(facts, access),
+        *_trial(facts, access),
+    )
+
+
+def _clock(facts: Facts) -> Iterator[Finding]:
+    if facts.told_s is None:
+        return
+    before_s, after_s = facts.asked_s
+    # The server tells whole seconds, cut off
+    ahead_s = max(facts.told_s - after_s, 0.0) - max(before_s - facts.told_s - 1.0, 0.0)
+    if abs(ahead_s) > _SKEW_MAX_S:
+        way = "ahead of" if ahead_s > 0 else "behind"
+        found = f"the API server's clock is {format_duration(abs(ahead_s))} {way} ours"
+        yield warn("clock", found, "let both take their time from NTP")
+    else:
+        yield ok("clock", "the API server's clock and ours agree")
+
+
+def _rights(facts: Facts, access: KubeAccess) -> Iterator[Finding]:
+    if facts.denied:
+        yield fail("rights", f"the account may not {'; '.join(facts.denied)}", _MANIFEST)
+    else:
+        yield ok("rights", f"all that are needed in {access.namespace}")
+
+
+def _queue(site: Site, access: KubeAccess, facts: Facts) -> Iterator[Finding]:
+    wanted = access.queue
+    if not wanted:
+        return
+    if not facts.has_kueue:
+        remedy = f"install Kueue there, or leave `queue:` out {_IN_FILE}"
+        yield fail("queue", "the cluster has no Kueue", remedy)
+        return
+    if facts.queues is None:
+        return  # that they may not be read was said with the rights
+    ours = next((one for one in facts.queues if one.name == wanted), None)
+    if ours is None:
+        names = few(one.name for one in facts.queues) or "there is none"
+        found = f"namespace {access.namespace} has no LocalQueue {wanted}"
+        yield fail("queue", found, f"write `queue:` {_IN_FILE}: {names}")
+    elif ours.stop or not ours.active:
+        said = f"it is stopped ({ours.stop})" if ours.stop else ours.sentence
+        yield fail("queue", f"LocalQueue {wanted} passes nothing on: {said}", _ASK)
+    elif facts.cluster_queue is None:
+        yield ok("queue", f"{wanted}, of ClusterQueue {ours.cluster_queue}")
+    else:
+        yield from _cluster_queue(site, access, facts, facts.cluster_queue)
+
+
+def _cluster_queue(
+    site: Site, access: KubeAccess, facts: Facts, queue: ClusterQueue
+) -> Iterator[Finding]:
+    if queue.stop or not queue.active:
+        said = f"it is stopped ({queue.stop})" if queue.stop else queue.sentence
+        yield fail("queue", f"ClusterQueue {queue.name} admits nothing: {said}", _ASK)
+        return
+    for resource in sorted({_resource(access, node.accelerator) for node in site.nodes}):
+        quotas = [one for one in queue.quotas if one.resource == resource]
+        gone = [one.flavor for one in quotas if one.flavor not in (facts.flavors or (one.flavor,))]
+        if not quotas:
+            has = few(dict.fromkeys(one.resource for one in queue.quotas)) or "nothing"
+            found = f"no flavour of ClusterQueue {queue.name} has {resource}, they have {has}"
+            yield fail("queue", found, f"{_ASK} to add it to the queue's resource groups")
+        elif gone:
+            found = f"ClusterQueue {queue.name} names flavours that are not there: {few(gone)}"
+            yield fail("queue", found, f"{_ASK} to make the ResourceFlavor")
+        elif not any(one.nominal or _borrows(one.borrowing, queue) for one in quotas):
+            found = f"ClusterQueue {queue.name} has a quota of 0 {resource}, and cannot borrow"
+            yield fail("queue", found, f"{_ASK} for quota, or write another `queue:`")
+        else:
+            own = sum(one.nominal for one in quotas)
+            used = sum(one.used for one in quotas)
+            yield ok("queue", f"{access.queue}: {used} of {own} {resource} used")
+
+
+def _borrows(limit: int | None, queue: ClusterQueue) -> bool:
+    return bool(queue.cohort) and limit != 0
+
+
+def _devices(site: Site, access: KubeAccess, facts: Facts) -> Iterator[Finding]:
+    if facts.nodes is None:
+        return
+    if not facts.nodes:
+        yield fail("nodes", "the cluster has no nodes", _ASK)
+        return
+    wanted: Counter[tuple[str, str]] = Counter()
+    for node in site.nodes:
+        key = (node.accelerator, _resource(access, node.accelerator))
+        wanted[key] = max(wanted[key], node.count)
+    for (kind, resource), count in wanted.items():
+        there = [node for node in facts.nodes if _has(node, resource)]
+        if not there:
+            has = few(sorted({node.resource for node in facts.nodes}))
+            remedy = f"{_ASK} for the vendor's device plugin, or write `devices: {{{kind}: NAME}}`"
+            found = f"no node offers {resource} for {kind}; they offer: {has}"
+            yield fail("devices", found, f"{remedy} {_IN_FILE}")
+            continue
+        most = max(node.node.count for node in there)
+        if most < count:
+            found = f"the grid file gives a node {count} {kind}, the largest has {most}"
+            yield fail("devices", found, f"write `{kind}:{most}`")
+        else:
+            yield ok("devices", f"{kind}: {most} {resource} a node")
+        yield from _standing(there)
+
+
+def _has(node: KubeNode, resource: str) -> bool:
+    return node.resource == resource and node.node.count > 0
+
+
+def _standing(nodes: list[KubeNode]) -> Iterator[Finding]:
+    out = [node for node in nodes if node.standing is not Standing.USABLE]
+    if not out:
+        yield ok("nodes", f"{len(nodes)} in service")
+        return
+    reasons = "; ".join(f"{node.host}: {node.sentence}" for node in out[:6])
+    more = f" and {len(out) - 6} more" if len(out) > 6 else ""
+    keys = sorted({taint.key for node in out for taint in node.taints})
+    tolerate = "".join(f" {{key: {key}}}" for key in keys)
+    remedy = f"{_ASK}"
+    if any(node.standing is Standing.TAINTED for node in out):
+        remedy = f"if jobs may run there, write `tolerations: [{tolerate.strip()}]` {_IN_FILE}"
+    if len(out) == len(nodes):
+        yield fail("nodes", f"none takes our pods: {reasons}{more}", remedy)
+    else:
+        found = f"{len(out)} of {len(nodes)} do not take our pods: {reasons}{more}"
+        yield warn("nodes", found, remedy)
+
+
+def _claims(facts: Facts, access: KubeAccess) -> Iterator[Finding]:
+    for claim in facts.missing_claims:
+        found = f"namespace {access.namespace} has no PersistentVolumeClaim {claim}"
+        yield fail("volumes", found, f"make it, or mend `runs:` and `volumes:` {_IN_FILE}")
+
+
+def _trial(facts: Facts, access: KubeAccess) -> Iterator[Finding]:
+    if not facts.refusal:
+        yield ok("trial", f"a {access.workload} of one pod would be taken")
+    elif facts.refusal_code == _MISSING and "namespaces" in facts.refusal:
+        found = f"there is no namespace {access.namespace}"
+        yield fail("namespace", found, f"make it, or write another `namespace:` {_IN_FILE}")
+    elif facts.refusal_code == _MISSING:
+        remedy = f"install it there, or write `workload: job` {_IN_FILE}"
+        yield fail("workload", f"the cluster does not know a {access.workload}", remedy)
+    elif facts.refusal_code == _FORBIDDEN and facts.denied:
+        return  # it was said with the rights
+    else:
+        yield fail("trial", f"a job would not be taken: {facts.refusal}", f"mend it {_IN_FILE}")
+    for said in facts.warnings:
+        if "PodSecurity" in said:
+            remedy = (
+                "let the namespace allow it (label pod-security.kubernetes.io/enforce), or take"
+                " `runs: {claim: ...}` for a path of the node"
+            )
+            yield fail("pod security", said, remedy)
+        else:
+            yield warn("trial", said, _ASK)
+
+
+def _resource(access: KubeAccess, kind: str) -> str:
+    return "cpu" if kind == CPU else access.devices.get(kind, _GPU)

@@ -1,0 +1,345 @@
+"""From what is known of a Slurm to what is wrong with a site, and what helps (pure).
+
+``sbatch --test-only`` alone does not tell: it takes jobs whose time limit is beyond that of their
+partition, or whose partition is down, and has one sentence for many causes (seen with 22.05).
+"""
+
+import math
+from collections.abc import Iterable, Iterator, Sequence
+from datetime import UTC, datetime
+from itertools import groupby
+
+from gridloom.base.errors import SiteError
+from gridloom.base.units import format_duration
+from gridloom.model.inventory import CPU, Site, SlurmAccess
+from gridloom.sites.finding import Finding, fail, few, ok, warn
+from gridloom.sites.slurm.diagnose_answers import trial_remedy, trouble_remedy
+from gridloom.sites.slurm.facts import Facts
+from gridloom.sites.slurm.inventory import Cluster, candidates, partition_of
+from gridloom.sites.slurm.records import Node, Partition
+from gridloom.sites.slurm.states import NodeUse, node_use
+
+_SKEW_MAX_S = 2.0
+_AGE_MIN_S = 30.0
+_OLDEST = (20, 11)
+_IN_FILE = "under `slurm:` of the site in the grid file"
+
+
+def diagnose(site: Site, facts: Facts) -> tuple[Finding, ...]:
+    """Return what was found, in the order in which a person would look.
+
+    Args:
+        site: With the nodes that it shall have.
+        facts: What is known of its Slurm.
+    """
+    if facts.trouble:
+        return (fail("slurm", facts.trouble, trouble_remedy(facts.trouble)),)
+    access = site.slurm or SlurmAccess()
+    found = [*_slurm(facts), *_clock(facts), *_account(access, facts), *_qos(access, facts)]
+    try:
+        partition = partition_of(access, facts.cluster.partitions)
+    except SiteError as error:
+        names = few(sorted(one.name for one in facts.cluster.partitions))
+        remedy = f"write `partition:` {_IN_FILE}: {names or 'Slurm shows you none'}"
+        return (*found, fail("partition", str(error), remedy))
+    found += _partition(access, partition)
+    found += _reservation(access, facts)
+    found += _features(access, partition, facts.cluster)
+    if not any(one.state == "fail" and one.check in _NARROWS for one in found):
+        nodes = candidates(access, facts.cluster)
+        found += [*_devices(site, access, nodes), *_nodes(site, access, partition, nodes)]
+    found += _time_limit(access, partition)
+    found += _trials(facts)
+    return tuple(found)
+
+
+_NARROWS = ("reservation", "features")
+"""Checks without which nothing can be said of the nodes that jobs may get."""
+
+
+def _slurm(facts: Facts) -> Iterator[Finding]:
+    parts = facts.release.split(".")
+    name = facts.config.get("ClusterName", "")
+    what = f"Slurm {facts.release or 'of an unknown release'}{f', cluster {name}' if name else ''}"
+    numbers = tuple(int(part) for part in parts[:2] if part.isdigit())
+    if numbers and numbers < _OLDEST:
+        yield warn("slurm", f"{what} is older than gridloom was tried with", "20.11 is the oldest")
+    else:
+        yield ok("slurm", f"{what}, asked as {facts.user}")
+    age = facts.config.get("MinJobAge", "").split(" ")[0]
+    if age.isdigit() and int(age) < _AGE_MIN_S:
+        yield warn(
+            "slurm",
+            f"it forgets jobs {age} s after their end: how a job ended may be missed",
+            f"ask who runs the cluster for MinJobAge of {_AGE_MIN_S:g} or more",
+        )
+
+
+def _clock(facts: Facts) -> Iterator[Finding]:
+    if facts.told_s is None:
+        return
+    before_s, after_s = facts.asked_s
+    # Slurm tells whole seconds, cut off
+    ahead_s = max(facts.told_s - after_s, 0.0) - max(before_s - facts.told_s - 1.0, 0.0)
+    if abs(ahead_s) > _SKEW_MAX_S:
+        way = "ahead of" if ahead_s > 0 else "behind"
+        yield warn(
+            "clock",
+            f"Slurm's clock is {format_duration(abs(ahead_s))} {way} ours",
+            "let both take their time from NTP: expected starts and ends are wrong by that much",
+        )
+    else:
+        yield ok("clock", "Slurm's clock and ours agree")
+
+
+def _account(access: SlurmAccess, facts: Facts) -> Iterator[Finding]:
+    if facts.accounts is None:
+        if access.account:
+            yield ok("account", f"{access.account}; this Slurm does not tell who may charge it")
+        return
+    mine = list(dict.fromkeys(one.name for one in facts.accounts))
+    is_enforced = "associations" in facts.config.get("AccountingStorageEnforce", "")
+    wanted = access.account
+    if mine and (not wanted or wanted in mine):
+        yield ok("account", f"{wanted or 'the default one'} of {facts.user}'s {few(mine)}")
+        return
+    found = (
+        f"{facts.user} may not charge {wanted}" if mine else f"{facts.user} has no account at all"
+    )
+    if not is_enforced:
+        yield warn("account", f"{found}; this Slurm does not mind", "")
+    elif mine:
+        yield fail("account", found, f"write `account:` {_IN_FILE}: {few(mine)}")
+    else:
+        yield fail("account", found, "ask who runs the cluster for one (sacctmgr add user)")
+
+
+def _qos(access: SlurmAccess, facts: Facts) -> Iterator[Finding]:
+    wanted = access.qos
+    if not wanted or facts.qos is None:
+        return
+    allowed = {
+        name
+        for one in facts.accounts or ()
+        if not access.account or one.name == access.account
+        for name in one.qos
+    }
+    is_enforced = "qos" in facts.config.get("AccountingStorageEnforce", "")
+    if wanted not in facts.qos:
+        found = f"there is no quality of service {wanted}"
+        names = few(sorted(allowed or facts.qos))
+    elif allowed and wanted not in allowed:
+        found = f"{facts.user} may not use the quality of service {wanted}"
+        names = few(sorted(allowed))
+    else:
+        yield ok("qos", wanted)
+        return
+    if is_enforced:
+        yield fail("qos", found, f"write `qos:` {_IN_FILE}: {names}; or leave it out")
+    else:
+        yield warn("qos", f"{found}; this Slurm does not mind", "")
+
+
+def _partition(access: SlurmAccess, partition: Partition) -> Iterator[Finding]:
+    name, states = partition.name, {*partition.states}
+    other = f"wait, ask who runs the cluster, or write another `partition:` {_IN_FILE}"
+    if not states & {"UP"}:
+        state = ", ".join(sorted(states)).lower() or "in no state"
+        does = "takes no jobs" if states & {"DRAIN", "INACTIVE"} else "starts no jobs"
+        yield fail("partition", f"partition {name} is {state}: it {does}", other)
+    account = access.account
+    if account and partition.accounts and account not in partition.accounts:
+        right = f"it is open to: {few(partition.accounts)}"
+        yield fail("partition", f"partition {name} is closed to account {account}", right)
+    elif account and account in partition.accounts_denied:
+        yield fail("partition", f"partition {name} is closed to account {account}", other)
+    elif access.qos and partition.qos_allowed and access.qos not in partition.qos_allowed:
+        right = f"it takes: {few(partition.qos_allowed)}"
+        yield fail("partition", f"partition {name} does not take qos {access.qos}", right)
+    elif states & {"UP"}:
+        limit = _long(partition.max_time_s)
+        yield ok("partition", f"{name} is up: {len(partition.nodes)} nodes, for {limit}")
+
+
+def _reservation(access: SlurmAccess, facts: Facts) -> Iterator[Finding]:
+    wanted = access.reservation
+    if not wanted:
+        return
+    known = {one.name: one for one in facts.cluster.reservations}
+    if wanted not in known:
+        names = few(sorted(known)) or "Slurm has none"
+        remedy = f"write another `reservation:` {_IN_FILE}, or none: {names}"
+        yield fail("reservation", f"there is no reservation {wanted}", remedy)
+        return
+    one, now_s = known[wanted], facts.asked_s[1]
+    whom = (*one.users, *one.accounts)
+    if one.end_s is not None and now_s and one.end_s <= now_s:
+        yield fail("reservation", f"{wanted} is over", "name another one, or none")
+    elif whom and facts.user not in one.users and access.account not in one.accounts:
+        remedy = "ask who made it to add you, or name another one, or none"
+        yield fail("reservation", f"{wanted} is for {few(whom)}, not for {facts.user}", remedy)
+    elif one.start_s is not None and now_s and one.start_s > now_s:
+        begins = _moment(one.start_s)
+        yield warn("reservation", f"{wanted} begins {begins}", "jobs wait until then")
+    else:
+        yield ok("reservation", f"{wanted}: {len(one.nodes)} nodes")
+
+
+def _features(access: SlurmAccess, partition: Partition, cluster: Cluster) -> Iterator[Finding]:
+    words = feature_words(access.constraint)
+    if not words:
+        return
+    nodes = [node for node in cluster.nodes if node.name in {*partition.nodes}]
+    there = sorted({feature for node in nodes for feature in node.features})
+    missing = [word for word in words if word not in there]
+    if missing:
+        right = f"they have: {few(there, 12)}" if there else "they have no features at all"
+        found = f"no node of partition {partition.name} has the feature {few(missing)}"
+        yield fail("features", found, f"mend `constraint:` {_IN_FILE}; {right}")
+    elif not candidates(access, cluster):
+        found = f"no node of partition {partition.name} has all of `{access.constraint}`"
+        yield fail("features", found, f"ask for less in `constraint:` {_IN_FILE}")
+    else:
+        yield ok("features", access.constraint)
+
+
+def feature_words(constraint: str) -> list[str]:
+    """Return the features that a constraint names, as of ``a100&[rack1*2|rack2*1]``."""
+    for sign in "|,[]()":
+        constraint = constraint.replace(sign, "&")
+    return [word.partition("*")[0] for word in constraint.split("&") if word]
+
+
+def _devices(site: Site, access: SlurmAccess, nodes: Sequence[Node]) -> Iterator[Finding]:
+    most: dict[str, int] = {}
+    for node in site.nodes:
+        most[node.accelerator] = max(node.count, most.get(node.accelerator, 0))
+    for kind, count in most.items():
+        yield (_cores if kind == CPU else _gres)(access, nodes, kind, count)
+
+
+def _cores(_: SlurmAccess, nodes: Sequence[Node], kind: str, count: int) -> Finding:
+    there = max((node.cpus for node in nodes), default=0)
+    if there < count:
+        found = f"the grid file gives a node {count} cores, Slurm's largest has {there}"
+        return fail("devices", found, f"write `{kind}:{there}`")
+    return ok("devices", f"{kind}: {there} cores a node")
+
+
+def _gres(access: SlurmAccess, nodes: Sequence[Node], kind: str, count: int) -> Finding:
+    name, _, type_ = access.gres.get(kind, "gpu").partition(":")
+    of_name = [(node, one) for node in nodes for one in node.gres if one.name == name]
+    types = sorted({one.type for _, one in of_name if one.type})
+    said = ", ".join(sorted({one.name for node in nodes for one in node.gres}))
+    if not of_name:
+        there = f"they have: {said}" if said else "they have none at all"
+        return fail(
+            "devices",
+            f"Slurm knows no `{name}` on these nodes for {kind}; {there}",
+            f"write `gres: {{{kind}: NAME}}` {_IN_FILE}, or ask who runs the cluster for Gres= of"
+            " its nodes",
+        )
+    if type_ and type_ not in types:
+        have = few(f"{name}:{one}" for one in types) or f"`{name}` without a type"
+        right = f"`gres: {{{kind}: {name}{':' + types[0] if types else ''}}}` {_IN_FILE}"
+        return fail("devices", f"no node has {name}:{type_}; they have: {have}", f"write {right}")
+    per_node: dict[str, int] = {}
+    for node, one in of_name:
+        if not type_ or one.type == type_:
+            per_node[node.name] = per_node.get(node.name, 0) + one.count
+    there_are = max(per_node.values())
+    if there_are < count:
+        found = f"the grid file gives a node {count} {kind}, Slurm's largest has {there_are}"
+        return fail("devices", found, f"write `{kind}:{there_are}`")
+    if not type_ and (len(types) > 1 or (types and types[0].lower() != kind)):
+        return warn(
+            "devices",
+            f"`{name}` without a type gets {kind} jobs any of {few(types)}",
+            f"write `gres: {{{kind}: {name}:{types[0]}}}` {_IN_FILE}",
+        )
+    return ok("devices", f"{kind}: {there_are} {name}{':' + type_ if type_ else ''} a node")
+
+
+def _nodes(
+    site: Site, access: SlurmAccess, partition: Partition, nodes: Sequence[Node]
+) -> Iterator[Finding]:
+    names = {node.name for node in nodes}
+    alien = [node.name for node in site.nodes if node.name not in names]
+    if len(site.nodes) > len(nodes):
+        found = f"the grid file has {len(site.nodes)} nodes, its jobs may get {len(nodes)}"
+        yield fail("nodes", found, "leave `nodes:` out: they are read from Slurm")
+    elif alien and access.placement == "pin":
+        found = f"Slurm has no {few(alien)} in partition {partition.name}"
+        yield fail("nodes", found, "`placement: pin` needs Slurm's own names")
+    elif alien:
+        found = f"Slurm calls its nodes otherwise: it has no {few(alien)}"
+        yield warn("nodes", found, "leave `nodes:` out: they are read from Slurm")
+    if partition.max_nodes is not None and partition.max_nodes < len(site.nodes):
+        found = (
+            f"a job may have {partition.max_nodes:g} nodes of partition {partition.name} at most"
+        )
+        yield warn("nodes", found, "jobs over more of them never start there")
+    out = [node for node in nodes if node_use(node.states) >= NodeUse.DRAINED]
+    if not out:
+        yield ok("nodes", f"{len(nodes)} in service")
+        return
+    reasons = "; ".join(_out_of_service(out))
+    if len(out) == len(nodes):
+        yield fail("nodes", f"none is in service: {reasons}", "ask who runs the cluster")
+    else:
+        found = f"{len(out)} of {len(nodes)} are out of service: {reasons}"
+        yield warn("nodes", found, "nothing is placed there until Slurm has them back")
+
+
+def _out_of_service(nodes: Sequence[Node]) -> Iterable[str]:
+    """Return why nodes are out of service, those of one reason together."""
+
+    def why(node: Node) -> tuple[str, str]:
+        return node.reason or "no reason is given", "+".join(node.states).lower()
+
+    for (reason, states), group in groupby(sorted(nodes, key=why), key=why):
+        together = [*group]
+        by = f" ({together[0].reason_by})" if together[0].reason_by else ""
+        yield f"{few(node.name for node in together)}: {states}: {reason}{by}"
+
+
+def _time_limit(access: SlurmAccess, partition: Partition) -> Iterator[Finding]:
+    most, default = partition.max_time_s, partition.default_time_s
+    wanted = access.time_limit_s
+    limit = math.inf if most is None else most
+    if wanted > limit:
+        found = f"{_long(wanted)} is beyond the {_long(most)} of partition {partition.name}"
+        yield fail("time limit", found, f"write `time_limit: {_long(most)}` {_IN_FILE}")
+    elif not wanted and default is not None and default < limit:
+        found = f"jobs end after {_long(default)}, the default of partition {partition.name}"
+        bound = "" if math.isinf(limit) else f", of at most {_long(most)}"
+        yield warn("time limit", found, f"write a `time_limit:` {_IN_FILE}{bound}")
+    else:
+        yield ok("time limit", _long(wanted or most))
+
+
+def _trials(facts: Facts) -> Iterator[Finding]:
+    """Tell of jobs that Slurm would refuse in the same words only once."""
+    first_fails = bool(facts.trials) and not facts.trials[0].is_taken
+    for (is_taken, said), group in groupby(facts.trials, lambda one: (one.is_taken, one.said)):
+        together = [*group]
+        what = few(trial.what for trial in together)
+        if is_taken:
+            when = said.partition(" to start at ")[2].partition(" ")[0]
+            yield ok(
+                "trial", f"{what}: Slurm would start it at {when + ' UTC' if when else 'some time'}"
+            )
+            continue
+        smaller_run = together[0].nodes > 1 and not first_fails
+        found = f"{what}: Slurm would not take it: {said.removeprefix('allocation failure: ')}"
+        yield (warn if smaller_run else fail)("trial", found, trial_remedy(said))
+
+
+def _long(duration_s: float | None) -> str:
+    if duration_s is None or math.isinf(duration_s):
+        return "any time"
+    return format_duration(duration_s)
+
+
+def _moment(at_s: float) -> str:
+    return f"{datetime.fromtimestamp(at_s, UTC):%Y-%m-%d %H:%M} UTC"

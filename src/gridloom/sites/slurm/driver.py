@@ -16,15 +16,22 @@ from gridloom.base.errors import InputError, SiteError
 from gridloom.base.files import LineTail, cause_of, replace_file
 from gridloom.model.event import AnyEvent, NodeMarked, TaskEnded, TaskRefused, TaskRunning
 from gridloom.model.inventory import Site, SlurmAccess
-from gridloom.model.life import Outcome
+from gridloom.model.life import Outcome, SiteUse
 from gridloom.model.reason import Reason, Why
 from gridloom.sites.reports import ended, events, who
+from gridloom.sites.slurm.accounts import Accounts
 from gridloom.sites.slurm.engine import AwayError, SlurmEngine
-from gridloom.sites.slurm.gang import JOB_FILE, SCRIPT_FILE, Placed, gang
+from gridloom.sites.slurm.gang import (
+    ACCESS_FILE,
+    JOB_FILE,
+    SCRIPT_FILE,
+    GangMark,
+    Placed,
+    gang,
+)
 from gridloom.sites.slurm.hand_in import handed_in
 from gridloom.sites.slurm.records import Job
 from gridloom.sites.slurm.standing import NodeWatch
-from gridloom.sites.slurm.submission import Submission
 from gridloom.sites.slurm.tell import Seen, end_of, wait_of, why_asked
 from gridloom.wire.agent import (
     GANG_FILE,
@@ -48,7 +55,6 @@ _WORDLESS_S = 20.0
 """How long Slurm may take to say why it has asked a task to stop, beyond the grace."""
 _SILENCE_S = 5.0
 """How long an answer may take until it is told that there is none."""
-_ACCESS_FILE = "access.json"
 
 
 class _Gang:
@@ -56,7 +62,7 @@ class _Gang:
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
-        self.mark: _Mark | None = None
+        self.mark: GangMark | None = None
         self.placed: Placed | None = None
         self.seen = Seen()
         self.over_looks = 0
@@ -117,6 +123,7 @@ class SlurmDriver:
         self._engines = engines
         self._executor = executor
         self._nodes = NodeWatch(clock, engines, executor)
+        self._accounts = Accounts(self._runs, clock, engines, executor)
         self._asked: dict[SlurmEngine, Future[None]] = {}
         self._gangs: dict[Path, _Gang] = {}
         self._tasks: dict[TaskRef, _Task] = {}
@@ -127,7 +134,7 @@ class SlurmDriver:
         access = site.slurm or SlurmAccess()
         directory = Path(gang_directory(self._runs, orders[0].task))
         try:
-            if not (directory / _ACCESS_FILE).exists():
+            if not (directory / ACCESS_FILE).exists():
                 self._write_gang(directory, orders, access)
         except (InputError, OSError) as error:
             reason = _refusal(error)
@@ -162,6 +169,10 @@ class SlurmDriver:
         """Return which nodes Slurm keeps from work, as of a look a few seconds ago."""
         return self._nodes.standing(site)
 
+    def used(self, job_id: str) -> Sequence[SiteUse] | None:
+        """Return what a job has used, where its Slurms keep accounts of that."""
+        return self._accounts.used(job_id)
+
     def free_port(
         self, address: str, ports: tuple[int, int], taken: frozenset[int], count: int = 1
     ) -> int:
@@ -185,8 +196,8 @@ class SlurmDriver:
         replace_file(directory / GANG_FILE, encode(gang(orders, self._runs, access)))
         replace_file(directory / SCRIPT_FILE, handed.script.encode())
         speaker = orders[0].task if orders[0].batch else None
-        mark = _Mark(access=access, submission=handed.asked, speaker=speaker)
-        replace_file(directory / _ACCESS_FILE, encode(mark))
+        mark = GangMark(access=access, submission=handed.asked, speaker=speaker)
+        replace_file(directory / ACCESS_FILE, encode(mark))
 
     def _hand_in(self, one: _Gang, engine: SlurmEngine) -> None:
         """Hand a gang's job to Slurm unless that was done.
@@ -309,7 +320,7 @@ class SlurmDriver:
         one = self._gangs.get(directory)
         if one is None or one.mark is None:
             one = self._gangs[directory] = _Gang(directory)
-            one.mark = _read(directory / _ACCESS_FILE, _Mark)
+            one.mark = _read(directory / ACCESS_FILE, GangMark)
             one.placed = _read(directory / JOB_FILE, Placed)
             if one.placed is not None:
                 one.seen = Seen(slurm_id=one.placed.slurm_id)
@@ -322,20 +333,6 @@ class SlurmDriver:
             replace_file(directory / name, data, durable=durable)
         except OSError as error:
             raise SiteError(f"{directory / name}: {error.strerror}") from error
-
-
-class _Mark(msgspec.Struct, frozen=True, kw_only=True):
-    """What was to be handed in, and where.
-
-    Attributes:
-        access: How the site's Slurm is reached.
-        submission: What it is asked for; its comment tells the job from all others.
-        speaker: Of a batch script: the task that runs it.
-    """
-
-    access: SlurmAccess
-    submission: Submission
-    speaker: TaskRef | None = None
 
 
 def _whole(told: Sequence[Job]) -> dict[int, Job]:

@@ -55,6 +55,7 @@ class ScriptedSlurm(SlurmClient):
     calls: list[str] = field(default_factory=list)
     error: SiteError | None = None
     dies: bool = False
+    accounts: dict[int, str] = field(default_factory=dict)
 
     def run(self, argv: Sequence[str], environment: Mapping[str, str], stdin: str = "") -> str:
         assert environment == ENVIRONMENT
@@ -78,6 +79,12 @@ class ScriptedSlurm(SlurmClient):
                 if job["%T"] == "PENDING" or "--state=PENDING" not in argv:
                     job["%T"] = "CANCELLED"
                 return ""
+            case "sacct":
+                if not self.accounts:
+                    raise SiteError("Slurm accounting storage is disabled")
+                return "".join(
+                    f"{one}|{self.accounts[one]}\n" for one in self.jobs if one in self.accounts
+                )
             case tool:
                 assert tool == "squeue"
         asked = [word.removeprefix("--jobs=") for word in argv if word.startswith("--jobs=")]
@@ -107,7 +114,7 @@ class Now(Executor):
         def call() -> None:
             try:
                 future.set_result(fn(*args, **kwargs))
-            except RuntimeError as error:
+            except (RuntimeError, SiteError) as error:
                 future.set_exception(error)
 
         self.left.append(call)

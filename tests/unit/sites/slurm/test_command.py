@@ -5,6 +5,7 @@ import pytest
 from gridloom.base.errors import SiteError
 from gridloom.sites.slurm import command
 from gridloom.sites.slurm.parse_queue import SACCT_FORMAT, SINFO_FORMAT, SQUEUE_FORMAT
+from gridloom.sites.slurm.usage import USAGE_FORMAT
 
 
 @pytest.mark.parametrize(
@@ -39,6 +40,10 @@ from gridloom.sites.slurm.parse_queue import SACCT_FORMAT, SINFO_FORMAT, SQUEUE_
                 *("--delimiter=\x1f", "--jobs=3,5", f"--format={SACCT_FORMAT}"),
             ],
         ),
+        (
+            command.usage([3, 5]),
+            ["sacct", "--noheader", "--parsable2", "--jobs=3,5", f"--format={USAGE_FORMAT}"],
+        ),
         (command.sinfo(), ["sinfo", "--noheader", "--Node", f"--format={SINFO_FORMAT}"]),
         (command.show("node"), ["scontrol", "--details", "--oneliner", "show", "node"]),
         (command.show("job", "7"), ["scontrol", "--details", "--oneliner", "show", "job", "7"]),
@@ -49,16 +54,6 @@ from gridloom.sites.slurm.parse_queue import SACCT_FORMAT, SINFO_FORMAT, SQUEUE_
             ["scancel", "--signal=USR1", "--batch", "7"],
         ),
         (command.scancel(7, signal="KILL", to="both"), ["scancel", "--signal=KILL", "--full", "7"]),
-        (command.control("requeue", 7), ["scontrol", "requeue", "7"]),
-        (command.as_json(command.squeue([3])), ["squeue", "--json", "--states=all", "--jobs=3,3"]),
-        (
-            command.as_json(command.sacct([3])),
-            ["sacct", "--json", "--allocations", "--duplicates", "--jobs=3"],
-        ),
-        (
-            command.as_json(command.show("job", "7")),
-            ["scontrol", "--json", "--details", "show", "job", "7"],
-        ),
     ],
     ids=str,
 )

@@ -103,7 +103,7 @@ class Dispatch:
 
     def observe(self, state: State) -> list[AnyEvent]:
         """Return what the drivers saw of all live tasks, and of nodes that are kept from work."""
-        by_kind: dict[str, list[TaskRef]] = {}
+        by_kind: dict[str, list[TaskRef]] = {kind: [] for kind in self._drivers}
         for job in state.jobs.values():
             attempt = job.attempt
             for task in attempt.tasks.values() if attempt else ():

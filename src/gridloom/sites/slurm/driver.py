@@ -55,6 +55,8 @@ _WORDLESS_S = 20.0
 """How long Slurm may take to say why it has asked a task to stop, beyond the grace."""
 _HOPELESS_LOOKS = 3
 """So often in a row Slurm says that a job will never start before it is believed."""
+_ASKED_FILE = "submitting"
+"""There as soon as Slurm is about to be asked for a gang."""
 _SILENCE_S = 5.0
 """How long an answer may take until it is told that there is none."""
 
@@ -82,6 +84,11 @@ class _Gang:
         """How long its tasks may take to save."""
         signal = self.mark.submission.signal if self.mark is not None else None
         return signal.before_s if signal is not None else 0.0
+
+    @property
+    def is_only_here(self) -> bool:
+        """Whether Slurm was not asked for it, and is not being asked now."""
+        return self.placed is None and not (self.directory / _ASKED_FILE).exists()
 
     @property
     def is_settled(self) -> bool:
@@ -160,7 +167,7 @@ class SlurmDriver:
     def observe(self, tasks: Sequence[TaskRef]) -> list[AnyEvent]:
         """Return what the supervisors reported, and what Slurm says of those that do not."""
         gangs = {task: self._gang(Path(gang_directory(self._runs, task))) for task in tasks}
-        self._look(dict.fromkeys(gangs.values()))
+        self._look(dict.fromkeys([*gangs.values(), *self._left(gangs)]))
         facts: list[AnyEvent] = []
         for task, one in gangs.items():
             with contextlib.suppress(OSError):  # of what we cannot see now we do not speak now
@@ -210,7 +217,7 @@ class SlurmDriver:
         """
         if one.placed is not None or one.mark is None:
             return
-        asked, mark = one.mark.submission, one.directory / "submitting"
+        asked, mark = one.mark.submission, one.directory / _ASKED_FILE
         found = None
         if mark.exists():  # we were killed between asking and noting the answer
             same = (job.job_id for job in engine.jobs() if job.comment == asked.comment)
@@ -243,6 +250,20 @@ class SlurmDriver:
             if now_s - self._looked_s.get(engine, -_POLL_S) >= _POLL_S:
                 self._looked_s[engine] = now_s
                 self._asked[engine] = self._executor.submit(self._ask, engine, those)
+
+    def _left(self, gangs: Mapping[TaskRef, _Gang]) -> list[_Gang]:
+        """Return gangs that nobody asks after any more and that Slurm may have; forget others.
+
+        Of those that were taken for dead while they waited nothing is to stay in the queue.
+        """
+        asked = set(gangs.values())
+        others = [one for one in self._gangs.values() if one not in asked]
+        for one in others:
+            one.stopped = True
+            if one.is_settled or one.is_only_here:
+                del self._gangs[one.directory]
+        self._tasks = {task: known for task, known in self._tasks.items() if task in gangs}
+        return [one for one in others if one.directory in self._gangs]
 
     def _ask(self, engine: SlurmEngine, gangs: Sequence[_Gang]) -> None:
         """Hand in, cancel and ask, in a thread of its own: it changes what is seen of the gangs."""

@@ -486,3 +486,17 @@ def test_what_would_never_start_is_taken_back_and_refused(desk: Desk) -> None:
     assert refused[0].reason.sentence.startswith("Slurm job 7 would never start: it asks for more")
     assert refused[0].reason.remedy.startswith("ask for another number of nodes")
     assert desk.slurm.jobs[7]["%T"] == "CANCELLED"
+
+
+def test_what_nobody_asks_after_any_more_is_taken_out_of_the_queue(desk: Desk) -> None:
+    desk.submit()
+    desk.look()
+    for _ in range(4):
+        desk.clock.advance(1.0)
+        desk.driver.observe([])
+    assert desk.slurm.jobs[7]["%T"] == "CANCELLED"
+    desk.slurm.calls.clear()
+    for _ in range(3):
+        desk.clock.advance(1.0)
+        desk.driver.observe([])
+    assert desk.slurm.calls == [], "it is over and forgotten"

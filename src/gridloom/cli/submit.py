@@ -97,8 +97,10 @@ def _would(
         emit({**said, "sites": made, "options": options, "notes": notes})
         return 0
     lines = option_lines(script) if script else []
-    for note in (*lines, *(note for note in notes if note not in lines)):
-        say(note, stderr=True)
+    for note in notes:
+        if note not in lines:
+            say(note, stderr=True)
+    sys.stdout.write("".join(f"# {line}\n" for line in lines))
     sys.stdout.write("\n".join(map(as_text, made)))
     say("nothing is handed in: this was a dry run", stderr=True)
     return 0

@@ -32,7 +32,7 @@ from gridloom.sites.slurm.gang import (
 from gridloom.sites.slurm.hand_in import handed_in
 from gridloom.sites.slurm.records import Job
 from gridloom.sites.slurm.standing import NodeWatch
-from gridloom.sites.slurm.tell import Seen, end_of, wait_of, why_asked
+from gridloom.sites.slurm.tell import Seen, end_of, wait_of, why_asked, why_never
 from gridloom.wire.agent import (
     GANG_FILE,
     LEASE_FILE,
@@ -53,6 +53,8 @@ _POLL_S = 1.0
 """Between two looks at the queue of one Slurm: one call for all jobs."""
 _WORDLESS_S = 20.0
 """How long Slurm may take to say why it has asked a task to stop, beyond the grace."""
+_HOPELESS_LOOKS = 3
+"""So often in a row Slurm says that a job will never start before it is believed."""
 _SILENCE_S = 5.0
 """How long an answer may take until it is told that there is none."""
 
@@ -65,7 +67,7 @@ class _Gang:
         self.mark: GangMark | None = None
         self.placed: Placed | None = None
         self.seen = Seen()
-        self.over_looks = 0
+        self.over_looks = self.hopeless_looks = 0
         self.stopped = False
         self.refusal: Reason | None = None
         self.cancelled = False
@@ -259,9 +261,13 @@ class SlurmDriver:
     def _take_in(self, one: _Gang, slurm_id: int, job: Job | None, engine: SlurmEngine) -> None:
         one.seen = Seen(slurm_id=slurm_id, job=job or one.seen.job, is_gone=job is None)
         one.over_looks += one.seen.is_over
-        if one.stopped and not one.cancelled and one.seen.waits:
+        never = why_never(one.seen)
+        one.hopeless_looks = one.hopeless_looks + 1 if never is not None else 0
+        is_hopeless = one.hopeless_looks >= _HOPELESS_LOOKS
+        if (one.stopped or is_hopeless) and not one.cancelled and one.seen.waits:
             engine.cancel(slurm_id)
             one.cancelled = True
+            one.refusal = never if is_hopeless and not one.stopped else None
 
     def _try_to_hand_in(self, one: _Gang, engine: SlurmEngine) -> None:
         try:

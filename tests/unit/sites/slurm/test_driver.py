@@ -468,3 +468,21 @@ def test_while_slurm_says_nothing_a_script_ends_by_its_own_word(scripted: Desk) 
     scripted.look()
     scripted.clock.advance(50.0)  # its grace, and a while for Slurm
     assert outcomes(scripted.look()) == [Why.EXITED] * 2
+
+
+def test_what_would_never_start_is_taken_back_and_refused(desk: Desk) -> None:
+    desk.submit()
+    desk.look()
+    desk.slurm.jobs[7] |= {"%r": "PartitionNodeLimit"}
+    for _ in range(2):
+        assert "its partition gives" in sentences(desk.look())[0], "it may be in passing"
+    desk.slurm.jobs[7] |= {"%r": "Resources"}
+    desk.look()
+    desk.slurm.jobs[7] |= {"%r": "PartitionNodeLimit"}
+    for _ in range(3):
+        facts = desk.look()
+    refused = [fact for fact in facts if isinstance(fact, TaskRefused)]
+    assert len(refused) == 2
+    assert refused[0].reason.sentence.startswith("Slurm job 7 would never start: it asks for more")
+    assert refused[0].reason.remedy.startswith("ask for another number of nodes")
+    assert desk.slurm.jobs[7]["%T"] == "CANCELLED"

@@ -44,6 +44,9 @@ while step < int(sys.argv[1]):
     time.sleep(0.2)
     step += 1
     say("step", step=step)
+    if step % 10 == 0:
+        kept.write_text(str(step))
+        say("checkpoint", step=step, path=str(kept))
 """
 
 
@@ -88,7 +91,16 @@ class Cluster:
         return int(self.says("sbatch", "--parsable", "--output=/dev/null", *wrap))
 
     def kill_controller(self) -> None:
-        pid = int((self.place / "run" / "slurmctld.pid").read_text())
+        self._kill("slurmctld")
+
+    def kill_node(self, node: str) -> None:
+        self._kill(f"slurmd.{node}")
+
+    def mark(self, node: str, state: str) -> None:
+        self.says("scontrol", "update", f"nodename={node}", f"state={state}", "reason=fans")
+
+    def _kill(self, daemon: str) -> None:
+        pid = int((self.place / "run" / f"{daemon}.pid").read_text())
         os.kill(pid, signal.SIGKILL)
 
 
@@ -250,7 +262,61 @@ def test_a_preempted_job_saves_and_goes_on_when_its_turn_comes(
     assert (job["state"], job["attempt"]) == ("succeeded", 2)
     first = desk.log(job_id, 2, 0)
     kept = int(first[first.index("from") + 1])
-    assert kept >= 10, "it went on from where it had saved"
+    assert kept > 10, "it went on from where it had saved"
+    assert kept == job["summary"]["attempts"][0]["last_step"]
+
+
+def drained(cluster: Cluster, node: str) -> None:
+    cluster.mark(node, "drain")
+
+
+def downed(cluster: Cluster, node: str) -> None:
+    cluster.mark(node, "down")
+
+
+def resumed(cluster: Cluster, node: str) -> None:
+    cluster.mark(node, "resume")
+
+
+def started(cluster: Cluster, _node: str) -> None:
+    cluster.start()
+
+
+@pytest.mark.parametrize(
+    ("befalls", "mends", "cause", "steps"),
+    [
+        (drained, resumed, "stop_requested", 60),
+        (downed, resumed, "node_lost", 60),
+        # Slurm takes 20 s to miss a slurmd, and what runs there goes on until it does
+        (Cluster.kill_node, started, "node_lost", 240),
+    ],
+    ids=["drained", "down", "slurmd killed"],
+)
+def test_a_job_leaves_a_node_that_its_site_takes_away(
+    desk: Desk,
+    clusters: dict[str, Cluster],
+    befalls: Callable[[Cluster, str], None],
+    mends: Callable[[Cluster, str], None],
+    cause: str,
+    steps: int,
+) -> None:
+    cluster = clusters["sita"]
+    job_id = desk.submit(steps, 2, "sita")
+    desk.waits(job_id, lambda job: job["step"] >= 12)
+    node = desk.log(job_id, 1, 0)[2]
+    befalls(cluster, node)
+    job = desk.ends(job_id)
+    assert (job["state"], job["attempt"]) == ("succeeded", 2)
+    first = job["summary"]["attempts"][0]
+    assert first["ended_because"] == cause
+    log = desk.log(job_id, 2, 0)
+    assert log[2] != node
+    assert int(log[log.index("from") + 1]) >= 10, "it went on from where it had saved"
+    told = json.loads(desk.gridloom("ps", "--json"))["marks"]
+    assert [(one["domain"], one["by_site"]) for one in told] == [(f"sita/{node}", True)]
+    mends(cluster, node)
+    assert desk.ends(desk.submit(5, 4, "sita"))["state"] == "succeeded", "it is well again"
+    assert json.loads(desk.gridloom("ps", "--json"))["marks"] == []
 
 
 def test_what_a_cluster_will_not_have_is_refused_with_its_words(

@@ -130,10 +130,19 @@ class DriverHarness(ABC):
             meets=meets,
         )
 
+    @abstractmethod
+    def look(self, order: TaskOrder) -> None:
+        """Do what a control plane does all the time, where an order needs that to be started."""
+
     def marks(self, order: TaskOrder, *names: str) -> list[psutil.Process]:
         """Wait until processes of these names have noted themselves; return them."""
         files = [Path(order.env["MARKS"]) / name for name in names]
-        eventually(lambda: all(file.exists() for file in files))
+
+        def all_there() -> bool:
+            self.look(order)
+            return all(file.exists() for file in files)
+
+        eventually(all_there)
         return [psutil.Process(int(file.read_text())) for file in files]
 
     def go(self, order: TaskOrder) -> None:
@@ -144,7 +153,7 @@ class DriverHarness(ABC):
         """Leave nothing behind, even of a test that failed."""
         for token in self._tokens:
             job_id = token.partition("/")[0]
-            for process in _agents(f"/{job_id}/"):
+            for process in agents(f"/{job_id}/"):
                 with contextlib.suppress(psutil.Error):
                     process.kill()
             eventually(lambda token=token: not sweep(token))  # type: ignore[misc]
@@ -182,6 +191,12 @@ class LocalHarness(DriverHarness):
     def watched(self, task: TaskRef) -> str:
         return str(task_directory(self.runs, task))
 
+    def look(self, order: TaskOrder) -> None:
+        """Do nothing: an order is carried out at once."""
+
+    def guards(self, task: TaskRef) -> list[psutil.Process]:
+        return outermost_first(agents(str(task_directory(self.runs, task))))
+
 
 class KubeHarness(DriverHarness):
     """A pretended Kubernetes whose pods are real processes, with the rights of the role alone."""
@@ -204,6 +219,9 @@ class KubeHarness(DriverHarness):
 
     def watched(self, task: TaskRef) -> str:
         return str(gang_directory(self.runs, task))
+
+    def look(self, order: TaskOrder) -> None:
+        """Do nothing: an order is carried out at once."""
 
     def close(self) -> None:
         super().close()
@@ -245,7 +263,7 @@ def signal_all(processes: Iterable[psutil.Process], number: signal.Signals) -> N
         process.send_signal(number)
 
 
-def _agents(part: str) -> list[psutil.Process]:
+def agents(part: str) -> list[psutil.Process]:
     """Return processes of the agent whose directory contains ``part``."""
     found = []
     for process in psutil.process_iter():
@@ -253,6 +271,13 @@ def _agents(part: str) -> list[psutil.Process]:
             argv = process.cmdline()
         except psutil.Error:
             continue
-        if "gridloom.agent" in argv and part in argv[-1] and is_alive(process):
+        if argv[1:4] == ["-P", "-m", "gridloom.agent"] and part in argv[-1] and is_alive(process):
             found.append(process)
     return found
+
+
+def outermost_first(processes: Iterable[psutil.Process]) -> list[psutil.Process]:
+    """Return processes, those first whose parent is none of them."""
+    found = [*processes]
+    pids = {process.pid for process in found}
+    return sorted(found, key=lambda process: process.ppid() in pids)

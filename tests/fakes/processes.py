@@ -57,6 +57,7 @@ class FakeProcesses:
         self._sweeps = list(sweeps)
         self.environments: list[dict[str, str]] = []
         self.signals: list[tuple[int, int]] = []
+        self.warnings: list[tuple[int, int]] = []
         self.pulses = 0
 
     def spawn(
@@ -81,7 +82,14 @@ class FakeProcesses:
         self._gone.update(news)
         return {**news, 99_999: 0}  # and some orphan that was adopted
 
-    def signal(self, pid: int, number: signal.Signals) -> None:
+    def warn(self, pid: int, number: int) -> None:
+        """Reach the process alone; it ends by that as by any other request."""
+        self.warnings.append((pid, number))
+        saves = self._programs[pid].saves
+        if saves is not None:
+            self._ends[pid] = (self._clock.monotonic_s(), saves)
+
+    def signal(self, pid: int, number: int) -> None:
         assert pid not in self._gone, "its id may be another's by now"
         self.signals.append((pid, number))
         now_s = self._clock.monotonic_s()

@@ -14,7 +14,7 @@ from typing import IO
 
 from gridloom.agent.guard import guard
 from gridloom.agent.processes import TaskProcesses, fresh_signals
-from gridloom.agent.supervise import Supervisor
+from gridloom.agent.supervise import Supervisor, signal_number
 from gridloom.base.clock import Clock
 from gridloom.base.codec import decode
 from gridloom.base.files import sync_directory
@@ -51,15 +51,19 @@ def main() -> int:
     started.touch()
     sync_directory(directory)
     fresh_signals()
+    asked = order.batch.warning if order.batch is not None else ""
+    warnings = (signal_number(asked),) if asked else ()
 
     def supervise(processes: TaskProcesses) -> None:
         arrival = _arrival(order, network)
         supervisor = Supervisor(order, directory, os.environ, clock, processes, arrival)
         for number in (signal.SIGTERM, signal.SIGUSR1):
             signal.signal(number, lambda *_: supervisor.ask_to_stop())
+        for warning in warnings:  # it may be one of these
+            signal.signal(warning, lambda *_: supervisor.pass_warning_on())
         supervisor.run()
 
-    guard(order.task.token, order.lease_s + order.lapse_grace_s, supervise)
+    guard(order.task.token, order.lease_s + order.lapse_grace_s, supervise, warnings)
     return 0
 
 

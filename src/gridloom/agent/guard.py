@@ -4,21 +4,27 @@ import contextlib
 import os
 import select
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 
 from gridloom.agent.processes import TaskProcesses, adopt_orphans
 
 _SWEEPS_MAX = 30
 
 
-def guard(token: str, patience_s: float, supervise: Callable[[TaskProcesses], None]) -> None:
+def guard(
+    token: str,
+    patience_s: float,
+    supervise: Callable[[TaskProcesses], None],
+    handed_on: Collection[int] = (),
+) -> None:
     """Fork the supervisor, run ``supervise`` in it, and stand guard until it ends.
 
     When the supervisor dies in any other way than by returning, or gives no pulse for
     ``patience_s`` (its disk hangs, it was frozen), every process of the task is killed, whatever it
     did to hide: the guardian is the ancestor of all of them. It touches no file itself.
 
-    Must be called by a process with one thread. Returns in the guardian only.
+    Must be called by a process with one thread. Returns in the guardian only. Both signals by which
+    a batch system warns reach the supervisor as SIGTERM; those ``handed_on`` as they are.
     """
     adopt_orphans()
     reader, writer = os.pipe()
@@ -33,9 +39,11 @@ def guard(token: str, patience_s: float, supervise: Callable[[TaskProcesses], No
     os.close(writer)
     for number in (signal.SIGTERM, signal.SIGUSR1):  # a batch system warns with either
         signal.signal(number, lambda *_: os.kill(pid, signal.SIGTERM))
+    for warning in handed_on:
+        signal.signal(warning, lambda received, _: os.kill(pid, received))
     stuck = _watch(reader, patience_s)
-    for number in (signal.SIGTERM, signal.SIGUSR1):
-        signal.signal(number, signal.SIG_IGN)
+    for heard in {signal.SIGTERM, signal.SIGUSR1, *handed_on}:
+        signal.signal(heard, signal.SIG_IGN)
     os.close(reader)
     if stuck:
         os.kill(pid, signal.SIGKILL)

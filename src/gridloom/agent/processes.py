@@ -77,10 +77,15 @@ class TaskProcesses:
                 ended[pid] = os.waitstatus_to_exitcode(status)
         return ended
 
-    def signal(self, pid: int, number: signal.Signals) -> None:
+    def signal(self, pid: int, number: int) -> None:
         """Signal the process group that ``pid``, a child that `exits` never named, leads."""
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(pid, number)
+
+    def warn(self, pid: int, number: int) -> None:
+        """Signal ``pid``, a child that `exits` never named, and no other of its group."""
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.kill(pid, number)
 
     def sweep(self) -> int:
         """Kill what carries the token or descends from us; return how many there were."""

@@ -1,21 +1,19 @@
 """Supervises one task: starts its ranks, keeps its lease, passes on what they say, and ends it."""
 
-import os
 import signal
-import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Protocol, TypeVar
 
 import msgspec
 
+from gridloom.agent.rank import rank_argv, rank_environment, told_where
 from gridloom.agent.report import Reporter
 from gridloom.agent.verdict import RankExit, plain, verdict
 from gridloom.base.clock import Clock
 from gridloom.base.codec import decode
 from gridloom.base.errors import SiteError
 from gridloom.base.files import EXHAUSTED, LineTail
-from gridloom.model.inventory import CPU
 from gridloom.model.life import Arrival, Outcome
 from gridloom.model.reason import Why
 from gridloom.wire import launch
@@ -24,7 +22,6 @@ from gridloom.wire.agent import (
     RENDEZVOUS_FILE,
     REPORTS_FILE,
     STOP_FILE,
-    TASK_VARIABLE,
     LeaseRenewal,
     RankOrder,
     Rendezvous,
@@ -46,7 +43,6 @@ _REPORT_BYTES = 1 << 20
 """How much of one rank's report file is read in one turn; the lease must not wait for more."""
 _LAST_WORDS_BYTES = 4096
 _NOTES_MAX = 20
-_ACTIVE = ("VIRTUAL_ENV", "CONDA_PREFIX")
 
 
 class Processes(Protocol):
@@ -67,8 +63,12 @@ class Processes(Protocol):
         """Return the exit status of those that ended since the last call, by id."""
         ...
 
-    def signal(self, pid: int, number: signal.Signals) -> None:
+    def signal(self, pid: int, number: int) -> None:
         """Signal the group of a process that has not ended yet."""
+        ...
+
+    def warn(self, pid: int, number: int) -> None:
+        """Signal a process that has not ended yet, and no other of its group."""
         ...
 
     def sweep(self) -> int:
@@ -143,6 +143,7 @@ class Supervisor:
         self._step = 0
         self._checkpoint = 0
         self._terminated = False
+        self._warned = False
         self._asked: StopOrder | None = None
         self._stop: StopOrder | None = None
         self._why = Why.STOP_REQUESTED
@@ -180,6 +181,13 @@ class Supervisor:
         May be called by a signal handler: the next turn takes it up.
         """
         self._terminated = True
+
+    def pass_warning_on(self) -> None:
+        """Hand the site's warning on to a batch script that has asked its site for it.
+
+        May be called by a signal handler: the next turn takes it up.
+        """
+        self._warned = True
 
     def _start(self) -> Outcome | None:
         self._renewal = _read(self._directory / LEASE_FILE, LeaseRenewal)
@@ -239,7 +247,7 @@ class Supervisor:
         if told is None:
             return None
         self._awaits, self._heartbeat_due_s = None, 0.0
-        self._order = told_where(self._order, told)
+        self._order = told_where(self._order, told, self._directory / RENDEZVOUS_FILE)
         return self._start_ranks()
 
     def _beat(self, now_s: float) -> None:
@@ -291,6 +299,9 @@ class Supervisor:
         if asked is not None and asked != self._asked:
             self._asked = asked
             self._begin_stop(asked)
+        if self._warned:
+            self._warned = False
+            self._warn()
         if self._terminated:
             self._terminated = False
             sentence = "the supervisor was asked to stop"
@@ -313,7 +324,7 @@ class Supervisor:
             self._begin_stop(StopOrder(grace_s=self._order.lapse_grace_s, sentence=sentence))
 
     def _begin_stop(self, stop: StopOrder) -> None:
-        if self._stop is None:
+        if self._stop is None and not self._warn():
             self._signal_all(signal.SIGTERM)
         self._stop = stop
         kill_at_s = self._clock.monotonic_s() + stop.grace_s
@@ -330,10 +341,20 @@ class Supervisor:
             self._outcome = verdict([child.exit() for child in bad])
             self._kill()
 
-    def _signal_all(self, number: signal.Signals) -> None:
+    def _signal_all(self, number: int) -> None:
         for child in self._children:
             if child.exit_code is None:
                 self._processes.signal(child.pid, number)
+
+    def _warn(self) -> bool:
+        """Signal a batch script as it has asked its site to; return whether it has."""
+        batch = self._order.batch
+        if batch is None or not batch.warning:
+            return False
+        for child in self._children:
+            if child.exit_code is None:
+                self._processes.warn(child.pid, signal_number(batch.warning))
+        return True
 
     def _kill(self) -> None:
         self._signal_all(signal.SIGKILL)
@@ -364,37 +385,9 @@ class Supervisor:
             self._clock.sleep(_TICK_S)
 
 
-def told_where(order: TaskOrder, rendezvous: Rendezvous) -> TaskOrder:
-    """Return an order whose ranks know where the tasks of their attempt are."""
-    replace, addresses = msgspec.structs.replace, rendezvous.addresses
-    ranks = tuple(
-        replace(
-            one,
-            rank=replace(
-                one.rank,
-                node_addresses=addresses,
-                master_address=addresses[0],
-                master_port=rendezvous.port,
-            ),
-        )
-        for one in order.ranks
-    )
-    return replace(order, ranks=ranks)
-
-
-def rank_environment(
-    order: TaskOrder, rank_order: RankOrder, base: Mapping[str, str]
-) -> dict[str, str]:
-    """Return the environment of one rank: the node's, gridloom's, the job's, the contract's."""
-    devices = ",".join(str(device) for device in rank_order.devices)
-    ours = {"PYTHONUNBUFFERED": "1", **_search_path(base)}
-    if "OMP_NUM_THREADS" not in base:
-        ours["OMP_NUM_THREADS"] = "1"  # as torchrun does: ranks share the node's cores
-    visible = {} if order.accelerator == CPU else {"CUDA_VISIBLE_DEVICES": devices}
-    contract = rank_order.rank.environment()
-    # From inside a job of an array another job may be handed in, which is none
-    base = {name: value for name, value in base.items() if name != launch.ARRAY_INDEX_VARIABLE}
-    return {**base, **ours, **order.env, **visible, **contract, TASK_VARIABLE: order.task.token}
+def signal_number(name: str) -> int:
+    """Return the number of a signal that is called as Slurm does: ``USR1`` or ``10``."""
+    return int(name) if name.isdigit() else int(signal.Signals[f"SIG{name}"])
 
 
 def cannot_start(
@@ -417,21 +410,6 @@ def cannot_start(
         rank=number,
         ended_s=now_s,
     )
-
-
-def rank_argv(argv: Sequence[str]) -> tuple[str, ...]:
-    """Return the command line of a rank; our own training program runs under our interpreter."""
-    if tuple(argv) == launch.RECIPE_ARGV:
-        return (sys.executable, "-P", *argv[1:])  # no file of the workdir shadows a module
-    return tuple(argv)
-
-
-def _search_path(base: Mapping[str, str]) -> dict[str, str]:
-    """Let `python` mean the active environment's, or ours when none is active."""
-    if any(base.get(name) for name in _ACTIVE):
-        return {}
-    ours = str(Path(sys.executable).parent)
-    return {"PATH": os.pathsep.join([ours, base.get("PATH", os.defpath)])}
 
 
 def last_words(log_file: Path, start: int = 0) -> str:

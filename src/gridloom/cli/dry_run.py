@@ -20,7 +20,8 @@ from gridloom.sites.kube.gang import FORMS
 from gridloom.sites.kube.gang import submission as kube_submission
 from gridloom.sites.kube.render import manifests, to_yaml
 from gridloom.sites.local.render import supervisor_argv
-from gridloom.sites.slurm import command, gang
+from gridloom.sites.slurm import command
+from gridloom.sites.slurm.handing import handed_in
 from gridloom.wire.agent import TaskOrder, task_directory
 
 
@@ -97,7 +98,7 @@ def _local(site: Site, orders: Sequence[TaskOrder], runs: Path, python: str) -> 
 
 def _slurm(site: Site, orders: Sequence[TaskOrder], runs: Path, python: str) -> Handout:
     access = site.slurm or SlurmAccess()
-    _, script = gang.handed_in(orders, runs, access, python)
+    script = handed_in(orders, runs, access, python).script
     variables = [f"{name}={value}" for name, value in access.environment.items()]
     words = (*(("env", *variables) if variables else ()), *command.sbatch())
     return Handout(

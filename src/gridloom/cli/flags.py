@@ -24,4 +24,4 @@ JobName = Annotated[
 JobToChange = Annotated[
     str, Parameter(help="A job's id, the beginning of one, or a name that one unfinished job has.")
 ]
-JobPath = Annotated[Path, Parameter(help="Job file, in YAML.")]
+JobPath = Annotated[Path, Parameter(help="Job file, in YAML, or a batch script of Slurm.")]

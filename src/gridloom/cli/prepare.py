@@ -6,7 +6,9 @@ import pwd
 import shutil
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from dataclasses import replace as replace_dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
@@ -22,11 +24,17 @@ from gridloom.core.explain import ever_fits
 from gridloom.model.booking import Booking
 from gridloom.model.inventory import CPU, Inventory
 from gridloom.model.spec import JobSpec, Option, ShapeRequest
-from gridloom.planner.options import options, room_bytes
+from gridloom.planner.options import Choice, options, room_bytes
 from gridloom.sites.local.inventory import discover
+from gridloom.wire.agent import BATCH_FILE
 from gridloom.wire.convert import to_bookings, to_inventory, to_job_spec, to_request
 from gridloom.wire.documents import JobFile, read_grid, read_job
 from gridloom.wire.source import SIZE_MAX_BYTES, read_source
+
+if TYPE_CHECKING:
+    from gridloom.cli.batch import Script
+
+_SCRIPTS = (".sbatch", ".slurm", ".sh")
 
 
 @dataclass(frozen=True)
@@ -60,6 +68,7 @@ class Prepared:
         grid: Where it may run.
         data: The job file as given.
         file: The job file.
+        script: Set when it is a batch script of the user's own.
     """
 
     job_id: str
@@ -67,6 +76,7 @@ class Prepared:
     grid: Grid
     data: bytes
     file: JobFile
+    script: "Script | None" = None
 
 
 def prepare(job: Path, grid: Path | None, settings: Settings, ids: IdSource) -> Prepared:
@@ -77,7 +87,7 @@ def prepare(job: Path, grid: Path | None, settings: Settings, ids: IdSource) -> 
     """
     _refuse_unreadable_names(job.absolute(), *([grid.absolute()] if grid else []))
     data = _read(job, "the job file")
-    file, found = _read_both(job, data, grid, settings)
+    file, found, script = _read_both(job, data, grid, settings)
     base = job.absolute().parent
     workdir = base / Path(file.document.workdir).expanduser()
     problems = missing_files(file, workdir)
@@ -89,7 +99,7 @@ def prepare(job: Path, grid: Path | None, settings: Settings, ids: IdSource) -> 
     if wanted:
         directory = base / Path(wanted).expanduser()
     request = to_request(file.document)
-    choice = options(request, found.inventory)
+    choice = _options(request, found.inventory, script)
     if request.cut == "auto" and not _some_fit(request, choice.options, found.inventory):
         from gridloom.cli.predict import cut_to_fit  # numpy costs time that others do not need
 
@@ -102,7 +112,10 @@ def prepare(job: Path, grid: Path | None, settings: Settings, ids: IdSource) -> 
         file.document, choice.options, workdir=str(workdir), checkpoint_directory=str(directory)
     )
     spec = replace(
-        spec, queue=spec.queue or _only_queue(found.inventory), user=spec.user or _login_name()
+        spec,
+        queue=spec.queue or _only_queue(found.inventory),
+        user=spec.user or _login_name(),
+        batch=script.batch if script else None,
     )
     never = ever_fits(spec, found.inventory)
     if never is not None:
@@ -119,7 +132,7 @@ def prepare(job: Path, grid: Path | None, settings: Settings, ids: IdSource) -> 
         from gridloom.cli.predict import with_step_times  # numpy costs time that others do not need
 
         spec = with_step_times(spec, found.inventory)
-    return Prepared(job_id=job_id, spec=spec, grid=found, data=data, file=file)
+    return Prepared(job_id, spec, found, data, file, script)
 
 
 def read_grid_file(path: Path | None, settings: Settings) -> Grid:
@@ -169,7 +182,7 @@ def write_run_directories(
         InputError: One cannot be written; none is left then.
     """
     files: dict[str, bytes | object] = {
-        rundir.JOB_FILE: prepared.data,
+        BATCH_FILE if prepared.script else rundir.JOB_FILE: prepared.data,
         rundir.GRID_RESOLVED_FILE: prepared.grid.inventory,
         **snapshot_of(Path(prepared.spec.program.workdir), discover()),
     }
@@ -193,6 +206,15 @@ def remove_run_directories(job_ids: Iterable[str], settings: Settings) -> None:
     """Remove the run directories of jobs of which nobody will ever hear."""
     for job_id in job_ids:
         shutil.rmtree(settings.runs / job_id, ignore_errors=True)
+
+
+def _options(request: ShapeRequest, inventory: Inventory, script: "Script | None") -> Choice:
+    """Return the shapes that a job may take; a script can do with several kinds of devices."""
+    kinds = script.kinds if script else (request.accelerator,)
+    of_kinds = [options(replace(request, accelerator=kind), inventory) for kind in kinds]
+    return replace_dataclass(
+        of_kinds[0], options=tuple(option for choice in of_kinds for option in choice.options)
+    )
 
 
 def _some_fit(request: ShapeRequest, shapes: Sequence[Option], inventory: Inventory) -> bool:
@@ -219,8 +241,14 @@ def _login_name() -> str:
 
 def _read_both(
     job: Path, data: bytes, flag: Path | None, settings: Settings
-) -> tuple[JobFile, Grid]:
-    """Return the job and its grid, or raise with the problems of both."""
+) -> tuple[JobFile, Grid, "Script | None"]:
+    """Return the job, its grid and its script if it is one, or raise with the problems of all."""
+    if data.startswith(b"#!") or job.suffix in _SCRIPTS:
+        from gridloom.cli.batch import read_script  # costs time that job files do not need
+
+        found = load_grid(flag, settings)
+        script = read_script(data, job, found.inventory, Path.cwd())
+        return script.file, found, script
     problems: list[Problem] = []
     grid = None
     try:
@@ -233,7 +261,7 @@ def _read_both(
         raise InputError([*problems, *error.problems]) from error
     if grid is None:
         raise InputError(problems)
-    return file, grid
+    return file, grid, None
 
 
 def _named_grid(job: Path, data: bytes) -> Path | None:

@@ -18,6 +18,7 @@ def run(job: JobPath, /, *, grid: Grid = None, yes: Yes = False, json: Json = Fa
     from gridloom.cli.home import usable
     from gridloom.cli.output import say
     from gridloom.cli.prepare import prepare
+    from gridloom.cli.submit import notes_of
     from gridloom.cli.wiring import Plane
 
     found = usable(settings.read())
@@ -26,10 +27,10 @@ def run(job: JobPath, /, *, grid: Grid = None, yes: Yes = False, json: Json = Fa
         remedy = f"hand it in by `gridloom submit {job}`"
         message = "`run` follows one job, and this is an array of jobs"
         raise InputError([prepared.file.problem(("array",), message, remedy)])
-    for note in prepared.grid.notes:
-        say(note, stderr=True)
     if not json:
         show_plan(prepared)
+        for note in notes_of(prepared):
+            say(note, stderr=True)
     if not confirm(yes=yes or json):
         say("not handed in")
         return 1

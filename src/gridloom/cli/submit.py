@@ -8,72 +8,98 @@ from cyclopts import Parameter
 from gridloom.cli.flags import Grid, JobPath, Json
 
 if TYPE_CHECKING:
-    from pathlib import Path
+    from collections.abc import Sequence
 
+    from gridloom.cli.prepare import Prepared
+    from gridloom.cli.settings import Settings
 
-DryRun = Annotated[
+_DryRun = Annotated[
     bool,
     Parameter(
-        name="--dry-run", negative=(), help="Only print what each site's scheduler would be handed."
+        name="--dry-run",
+        negative=(),
+        help="Hand nothing in: check it, show where it would run and what each site would be"
+        " handed, and of a batch script what becomes of each option.",
     ),
 ]
 
 
 def submit(
-    job: JobPath, /, *, grid: Grid = None, dry_run: DryRun = False, json: Json = False
+    job: JobPath, /, *, grid: Grid = None, dry_run: _DryRun = False, json: Json = False
 ) -> int:
-    """Hand in a job, or an array of jobs, and return at once.
+    """Hand in a job, an array of jobs, or a batch script of Slurm, and return at once.
 
     A control plane in the background runs it.
     """
-    return _would(job, grid, json=json) if dry_run else _submit(job, grid, json=json)
-
-
-def _would(job: "Path", grid: "Path | None", *, json: bool) -> int:
-    """Print what would be handed in; change nothing."""
-    from gridloom.base.system import SystemIds
-    from gridloom.cli import settings
-    from gridloom.cli.dry_run import as_text, handouts
-    from gridloom.cli.output import emit, say
-    from gridloom.cli.prepare import prepare
-
-    found = settings.read()
-    prepared = prepare(job, grid, found, SystemIds())
-    made = handouts(prepared, found)
-    for note in prepared.grid.notes:
-        say(note, stderr=True)
-    if json:
-        emit({"event": "dry_run", "name": prepared.spec.name, "sites": made})
-    else:
-        sys.stdout.write("\n".join(map(as_text, made)))
-    return 0
-
-
-def _submit(job: "Path", grid: "Path | None", *, json: bool) -> int:
     from gridloom.base.system import SystemIds
     from gridloom.cli import settings
     from gridloom.cli.dependencies import with_known_dependencies
     from gridloom.cli.handin import hand_in
     from gridloom.cli.home import usable
-    from gridloom.cli.output import emit, say
     from gridloom.cli.prepare import prepare
     from gridloom.cli.wiring import Plane
 
     found = usable(settings.read())
     prepared = with_known_dependencies(prepare(job, grid, found, SystemIds()), found)
-    for note in prepared.grid.notes:
-        say(note, stderr=True)
+    notes = notes_of(prepared)
+    if dry_run:
+        return _show(prepared, found, notes, as_json=json)
     plane = Plane(found)
     job_ids = hand_in(plane, prepared)
     plane.start_background()
+    tell(prepared, job_ids, notes, as_json=json)
+    return 0
+
+
+def tell(
+    prepared: "Prepared", job_ids: "Sequence[str]", notes: "Sequence[str]", *, as_json: bool
+) -> None:
+    """Print what was handed in: one job or those of an array, and what must be known of it."""
+    from gridloom.cli.output import emit, say
+
     is_array = prepared.file.document.array is not None
-    if json:
+    if as_json:
         said = {"event": "submitted", "job": prepared.job_id, "name": prepared.spec.name}
-        emit({**said, "jobs": job_ids} if is_array else said)
-        return 0
+        more = {"jobs": job_ids} if is_array else {}
+        emit({**said, **more, **({"notes": notes} if notes else {})})
+        return
+    for note in notes:
+        say(note, stderr=True)
     if is_array:
         for job_id in job_ids:
             say(job_id)
     what = f"array of {len(job_ids)}, {prepared.job_id}," if is_array else prepared.job_id
     say(f"{what} is handed in; `gridloom status {prepared.job_id}` tells")
+
+
+def notes_of(prepared: "Prepared") -> list[str]:
+    """Return what whoever hands a job in must know, a sentence each."""
+    told = list(prepared.grid.notes)
+    if prepared.script is None:
+        return told
+    from gridloom.cli.batch_words import notes
+
+    return [*told, *notes(prepared.script)]
+
+
+def _show(prepared: "Prepared", found: "Settings", notes: "Sequence[str]", *, as_json: bool) -> int:
+    """Print what would be handed in."""
+    from gridloom.cli.batch_words import option_lines, options_json
+    from gridloom.cli.dry_run import as_text, handouts
+    from gridloom.cli.handin import show_plan
+    from gridloom.cli.output import emit, say
+
+    script, made = prepared.script, handouts(prepared, found)
+    if as_json:
+        said = {"event": "checked", "name": prepared.spec.name, "job": prepared.spec}
+        options = options_json(script) if script else []
+        emit({**said, "options": options, "notes": notes, "sites": made})
+        return 0
+    show_plan(prepared)
+    for one in made:
+        sys.stdout.write(f"{as_text(one)}\n")
+    lines = option_lines(script) if script else []
+    for line in [*lines, *(note for note in notes if note not in lines)]:
+        say(line)
+    say("nothing is handed in: this was a dry run")
     return 0

@@ -11,7 +11,7 @@ from gridloom.base.errors import SiteError
 from gridloom.base.files import FULL, cause_of, replace_file
 from gridloom.control import meeting, standing
 from gridloom.control.orders import Start, task_orders, task_refs
-from gridloom.core.state import State, party, tasks_of
+from gridloom.core.state import State, live_tasks, party, tasks_of
 from gridloom.core.turn import LeaseTerms
 from gridloom.model.action import (
     AnyAction,
@@ -24,7 +24,7 @@ from gridloom.model.action import (
 )
 from gridloom.model.event import AnyEvent, TaskRefused
 from gridloom.model.inventory import Inventory, Site
-from gridloom.model.life import Attempt, Job, Task
+from gridloom.model.life import Attempt, Job, Task, TaskState
 from gridloom.model.reason import Reason, Why
 from gridloom.ports.driver import Driver
 from gridloom.ports.journal import Journal
@@ -185,6 +185,9 @@ class Dispatch:
                 self._driver(state, ref).stop(ref, 0.0, reason.sentence)
             return [_refused(ref, reason) for ref in refs]
         told = meeting.rendezvous(attempt, port)
+        # Who runs has to find those that are back elsewhere
+        running = [one for one in live_tasks(attempt) if one.state is TaskState.RUNNING]
+        refs += [_task_ref(action.job_id, attempt, task) for task in running]
         for ref in refs:
             self._driver(state, ref).meet(ref, told)
         return []

@@ -8,7 +8,7 @@ from gridloom.model.action import RestartSite, StartAttempt
 from gridloom.model.life import TaskPlacement
 from gridloom.model.parallel import SiteSync
 from gridloom.model.spec import JobSpec
-from gridloom.wire.agent import RankOrder, TaskOrder, TaskRef, life_directory
+from gridloom.wire.agent import BATCH_FILE, RankOrder, TaskOrder, TaskRef, life_directory
 from gridloom.wire.launch import Rank
 
 Start = StartAttempt | RestartSite
@@ -59,13 +59,13 @@ def task_orders(
                 devices=task.devices,
                 log_file=str(log_path(run_dir, start.attempt, first_rank + local_rank)),
             )
-            for local_rank in range(len(task.devices))
+            for local_rank in range(1 if spec.batch is not None else len(task.devices))
         )
         first_rank += len(task.devices)
         orders.append(
             TaskOrder(
                 task=_ref(start, task),
-                argv=spec.program.argv,
+                argv=_argv(spec, run_dir),
                 workdir=spec.program.workdir,
                 env=spec.program.env,
                 accelerator=start.placement.option.accelerator,
@@ -74,6 +74,7 @@ def task_orders(
                 lease_until_s=start.lease_until_s,
                 lapse_grace_s=lapse_grace_s,
                 grace_s=spec.grace_s,
+                batch=spec.batch,
             )
         )
     return tuple(orders)
@@ -82,6 +83,11 @@ def task_orders(
 def log_path(run_dir: PurePath, attempt: int, rank: int) -> PurePath:
     """Return where the output of one rank of one attempt goes."""
     return run_dir / "logs" / f"attempt-{attempt}" / f"rank-{rank}.log"
+
+
+def _argv(spec: JobSpec, run_dir: PurePath) -> tuple[str, ...]:
+    script = () if spec.batch is None else (str(run_dir / BATCH_FILE),)
+    return (*spec.program.argv, *script)
 
 
 def _starts(start: Start, task: TaskPlacement) -> bool:

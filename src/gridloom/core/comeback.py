@@ -17,7 +17,7 @@ from gridloom.model.reason import Reason, Why
 
 _RETURNS = frozenset({Why.KILLED, Why.SUPERVISOR_LOST, Why.LEASE_LAPSED})
 """Causes at the site itself. A site that only lost a peer, that refused to start, or whose node is
-gone, would fare no better there."""
+gone, would fare no better there. One that chooses its nodes itself takes another for a lost one."""
 
 _COMPLETED: Final = Why.COMPLETED
 
@@ -105,7 +105,7 @@ def _lose(turn: Turn, job: Job, site: str) -> bool:
     why = verdict.most_telling([(t.outcome, t.placement.domain) for t in tasks if t.outcome])
     live = [task for task in tasks if task.outcome is None]
     others = _others(attempt, site)
-    if not (others and _may_return(job, attempt, why, is_whole=not live)):
+    if not (others and _may_return(job, why, tasks)):
         return False
     if live:
         if not is_dying(attempt, live[0]):
@@ -125,19 +125,20 @@ def _lose(turn: Turn, job: Job, site: str) -> bool:
     return True
 
 
-def _may_return(job: Job, attempt: Attempt, why: Outcome, *, is_whole: bool) -> bool:
+def _may_return(job: Job, why: Outcome, tasks: Iterable[Task]) -> bool:
     """Return whether a site that was lost for ``why`` may come back, if its places are there.
 
     Args:
         job: The job.
-        attempt: Its attempt.
         why: What is known of the cause: while tasks of the site still end, victims may speak first.
-        is_whole: Whether all that can be known is known.
+        tasks: All tasks of the site.
     """
     retry, code = job.spec.retry, why.code
-    if not attempt.independent_sites or job.restarts >= retry.max_restarts:
+    if not job.attempts[-1].independent_sites or job.restarts >= retry.max_restarts:
         return False
-    if code in _RETURNS or (code is Why.PEER_LOST and not is_whole):
+    if code is Why.PEER_LOST:
+        return any(task.outcome is None for task in tasks)
+    if code in _RETURNS or (code is Why.NODE_LOST and all(task.arrival for task in tasks)):
         return True
     return code is Why.EXITED and retry.on == "any"
 
@@ -173,8 +174,9 @@ def _away(turn: Turn, tasks: Iterable[Task]) -> str:
     for task in tasks:
         where = task.placement
         for domain in (where.domain, where.site):
-            if domain in state.marks:
-                return f"{domain} is marked `{state.marks[domain].mark}`"
+            mark = state.marks.get(domain)
+            if mark is not None and not (mark.by_site and task.arrival is not None):
+                return f"{domain} is marked `{mark.mark}`"
         if not _is_there(turn, where):
             return f"{where.domain} is not in the grid any more"
     return ""

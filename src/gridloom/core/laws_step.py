@@ -239,7 +239,8 @@ class StepLaws:
             if attempt.stop_sent:
                 yield f"{name} starts and is to stop"
             for domain in (action.site, *(task.placement.domain for task in tasks)):
-                if domain in state.marks:
+                mark = state.marks.get(domain)
+                if mark is not None and not mark.by_site:  # such a site may take other nodes
                     yield f"{name} starts, and {domain} is marked"
 
     def _start(self, machine: Machine, job: Job, action: StartAttempt) -> Iterator[str]:

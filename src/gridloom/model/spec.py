@@ -121,7 +121,8 @@ class Program(msgspec.Struct, frozen=True, kw_only=True):
     """What each rank executes.
 
     Attributes:
-        argv: The command line of one rank.
+        argv: The command line of one rank; of a batch script that of its interpreter, which gets
+            the script as its last word.
         workdir: Absolute path in which it starts.
         env: Variables added to the environment.
     """
@@ -129,6 +130,21 @@ class Program(msgspec.Struct, frozen=True, kw_only=True):
     argv: tuple[str, ...]
     workdir: str
     env: dict[str, str] = msgspec.field(default_factory=dict)
+
+
+class Batch(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A batch script of the user's own: it is started once, on the first node, and starts the rest.
+
+    Attributes:
+        options: What it asks a site's own scheduler for: long names of options and their values.
+        submitted_in: Absolute path of the directory in which it was handed in.
+        warning: Signal that the script itself catches to save its state, as ``USR1``; empty if
+            it has named none.
+    """
+
+    options: tuple[tuple[str, str], ...] = ()
+    submitted_in: str = ""
+    warning: str = ""
 
 
 class RetryPolicy(msgspec.Struct, frozen=True, kw_only=True):
@@ -223,6 +239,7 @@ class JobSpec(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         ranks_per_node_max: Ranks on one node at most; 0 for no limit.
         data_sites: Sites that hold its data; empty when it does not matter.
         data_required: It may run nowhere else.
+        batch: Set when it is a batch script.
     """
 
     name: str
@@ -250,3 +267,4 @@ class JobSpec(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     ranks_per_node_max: int = 0
     data_sites: tuple[str, ...] = ()
     data_required: bool = False
+    batch: Batch | None = None

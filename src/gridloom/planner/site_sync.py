@@ -1,4 +1,4 @@
-"""Which sync method between sites to take: the soonest at an equal loss (pure)."""
+"""Which sync method between sites to take: the least loss at nearly full speed (pure)."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -12,6 +12,9 @@ from gridloom.planner.sync_measured import LOSS_ROWS
 
 LOSS_BOUND = 0.01
 """Loss over that of every step averaged whole, minus 1, that a chosen method may cost."""
+
+SPEED_ENOUGH = 0.95
+"""Of the tokens a second without a network: what is as fast leaves no wish but the least loss."""
 
 MEASURED_RULE = (1.0, 0.0)
 """Learning rate and momentum of the outer optimiser in our own measurements of loss."""
@@ -54,7 +57,8 @@ class SyncChoice:
     """A choice between methods.
 
     Attributes:
-        within: The one that is at an equal loss soonest, within the bound.
+        within: The one with the least loss of those that are fast enough, within the bound; where
+            none is, the one that is at an equal loss soonest.
         beyond: One outside of it that is at an equal loss more than twice as soon; mostly nothing.
         rivals: The best of each kind and format, and outer steps as frequent as can be.
         bound: Loss that a method may cost.
@@ -74,19 +78,23 @@ class SyncChoice:
 def choose(
     situation: SyncSituation, bound: float = LOSS_BOUND, rows: Sequence[LossRow] = LOSS_ROWS
 ) -> SyncChoice:
-    """Return the method that is at an equal loss soonest, of those whose loss is within a bound.
+    """Return the best method of those whose loss is within a bound.
 
-    Of methods as good, to a thousandth, the one that sends fewer bytes; then the one that costs
-    less in loss; then the earlier one of ``candidates``. Every step averaged whole costs none:
-    there is always one to choose. Where a link is so slow that a method beyond the bound is at an
-    equal loss in less than half of the time, that one is named, too. An interval of 0 is among the
-    rivals and never chosen: it follows the processor as it turns out to be, so that nobody can say
-    beforehand what it costs in loss.
+    That is the one with the least loss of those that train at nearly the speed that there is
+    without a network (``SPEED_ENOUGH``); where there is none, the one that is at an equal loss
+    soonest. Of methods as good, to a thousandth, the one that is sooner, that sends fewer bytes,
+    that costs less in loss; then the earlier one of ``candidates``. Every step averaged whole costs
+    none: there is always one to choose. Where a link is so slow that a method beyond the bound is
+    at an equal loss in less than half of the time, that one is named, too. An interval of 0 is
+    among the rivals and never chosen: it follows the processor as it turns out to be, so that
+    nobody can say beforehand what it costs in loss.
     """
     found = [forecast(how, situation, rows) for how in candidates(situation)]
 
-    def order(one: SyncForecast) -> tuple[float, float, float]:
-        return (-round(one.worth, 3), one.bytes_per_token, one.loss.share)
+    def order(one: SyncForecast) -> tuple[float, ...]:
+        is_fast = one.tokens_ratio >= SPEED_ENOUGH
+        spent = round(one.loss.share, 3) if is_fast else 0.0
+        return (not is_fast, spent, -round(one.worth, 3), one.bytes_per_token, one.loss.share)
 
     families: dict[tuple[object, ...], list[SyncForecast]] = {}
     for one in found:

@@ -29,6 +29,6 @@ def _outer(
 LOSS_ROWS: tuple[LossRow, ...] = (
     _outer(8, 4, 4, 0.0034, seeds=2, spread=0.0035),
     _outer(48, 8, 4, 0.0354),
-    _outer(8, 4, 1, 0.0048, seeds=2, spread=0.0023),
-    _outer(14, 7, 1, 0.0068),
+    _outer(8, 4, 1, 0.0083, seeds=3, spread=0.0062),
+    _outer(14, 7, 1, 0.0122, seeds=2, spread=0.0076),
 )

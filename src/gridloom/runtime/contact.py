@@ -59,6 +59,7 @@ def connect(
         settings=transport_settings,
         clock=run.clock,
         ids=SystemIds(),
+        where=place.speaker_now,
     )
     transport.start()
     peers = Peers(rounds, transport, run.clock)

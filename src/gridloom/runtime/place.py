@@ -7,11 +7,15 @@ from the launch contract, from torchrun's variables, or from nothing at all.
 import socket
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 
+import msgspec
 import psutil
 
+from gridloom.base.codec import decode
 from gridloom.base.errors import InputError
 from gridloom.model.parallel import ParallelPlan, SiteSync
+from gridloom.wire.agent import Rendezvous
 from gridloom.wire.launch import Rank
 
 Address = tuple[str, int]
@@ -46,6 +50,8 @@ class Place:
         plan: How the model is cut, as the job says; its ``data`` are the copies at all sites.
         sizes: Ranks of each site, in the order of the sites; empty if all have as many.
         attempt: Which try of the job this is; 1 outside of gridloom.
+        speaker_nodes: Number of the node of each site's first rank, among those of all sites.
+        rendezvous_file: Where it stands on which nodes all are now; empty where none ever moves.
     """
 
     job_id: str
@@ -63,6 +69,8 @@ class Place:
     plan: ParallelPlan = field(default_factory=ParallelPlan)
     sizes: tuple[int, ...] = ()
     attempt: int = 1
+    speaker_nodes: Mapping[str, int] = field(default_factory=dict)
+    rendezvous_file: str = ""
 
     @property
     def number(self) -> int:
@@ -88,6 +96,17 @@ class Place:
     def is_first(self) -> bool:
         """Whether this is the first rank of its site."""
         return self.rank == 0
+
+    def speaker_now(self, site: str) -> Address | None:
+        """Return where the first rank of a site listens now, as far as that was written down.
+
+        A site that chooses its nodes itself may come back on other ones.
+        """
+        try:
+            told = decode(Path(self.rendezvous_file).read_bytes(), Rendezvous)
+            return told.addresses[self.speaker_nodes[site]], self.speakers[site][1]
+        except (OSError, msgspec.MsgspecError, LookupError):
+            return None
 
     def torchrun(self) -> dict[str, str | None]:
         """Return torchrun's variables as they are for the site alone; ``None`` for unset.
@@ -152,7 +171,8 @@ def _contracted(rank: Rank) -> Place:
         firsts[name] = start
         start += count
     nodes = _node_of_each_rank(rank)
-    hosts = {name: rank.node_addresses[nodes[first]] for name, first in firsts.items()}
+    speaker_nodes = {name: nodes[first] for name, first in firsts.items()}
+    hosts = {name: rank.node_addresses[node] for name, node in speaker_nodes.items()}
     return Place(
         job_id=rank.job_id,
         site=rank.site,
@@ -173,6 +193,8 @@ def _contracted(rank: Rank) -> Place:
         plan=rank.plan,
         sizes=tuple(count for _, count in rank.site_ranks),
         attempt=rank.attempt,
+        speaker_nodes=speaker_nodes,
+        rendezvous_file=rank.rendezvous_file,
     )
 
 

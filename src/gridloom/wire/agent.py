@@ -11,6 +11,7 @@ from pathlib import PurePath
 
 import msgspec
 
+from gridloom.model.spec import Batch
 from gridloom.wire.launch import Rank
 
 ORDER_FILE = "order.json"
@@ -20,6 +21,8 @@ RENDEZVOUS_FILE = "rendezvous.json"
 GANG_FILE = "gang.json"
 REPORTS_FILE = "reports.jsonl"
 LOCK_FILE = "lock"
+BATCH_FILE = "job.sbatch"
+"""A user's batch script, in the job's run directory."""
 
 INDEX_VARIABLES = ("SLURM_PROCID", "JOB_COMPLETION_INDEX")
 """Variables by which a site's scheduler numbers the nodes of a gang, from 0."""
@@ -115,6 +118,7 @@ class TaskOrder(msgspec.Struct, frozen=True, kw_only=True):
         meets: First and last of the ports of which the supervisor says whether they are free at
             its node; the ranks then wait for the rendezvous, which replaces the addresses and the
             port that they are given here. Nothing: they start at once.
+        batch: Set when the one rank is a batch script, which starts the rest by itself.
     """
 
     task: TaskRef
@@ -128,6 +132,7 @@ class TaskOrder(msgspec.Struct, frozen=True, kw_only=True):
     lapse_grace_s: float
     grace_s: float
     meets: tuple[int, int] | None = None
+    batch: Batch | None = None
 
 
 class Gang(msgspec.Struct, frozen=True, kw_only=True):

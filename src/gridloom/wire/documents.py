@@ -66,7 +66,12 @@ def read_job(data: bytes, file: str, inventory: Inventory | None = None) -> JobF
     Raises:
         InputError: With every problem, by line.
     """
-    job = _job(data, file)
+    return job_of(read_source(data, file), inventory)
+
+
+def job_of(source: Source, inventory: Inventory | None = None) -> JobFile:
+    """Return the job in a document that was read, or made of another file; raises likewise."""
+    job = _job(source)
     problems = list(job.problems)
     if inventory is not None:
         problems += job_document_check.check_job_against_grid(job, inventory)
@@ -83,8 +88,7 @@ def read_grid(data: bytes, file: str) -> GridFile:
     return GridFile(grid.document, grid.source)
 
 
-def _job(data: bytes, file: str) -> Reading[JobDocument]:
-    source = read_source(data, file)
+def _job(source: Source) -> Reading[JobDocument]:
     env = source.data.get("env")
     if isinstance(env, dict):
         # Variables are text as written: VERSION: 1.10 must not become 1.1.

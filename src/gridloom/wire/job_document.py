@@ -44,10 +44,15 @@ class _Name(Text):
 
     def parse(self, value: object) -> str:
         if isinstance(value, str):
-            better = "-".join(filter(None, _words(value)))[:NAME_LENGTH_MAX].rstrip("-")
+            better = name_near(value)
             if better and better != value:
                 raise wrong(found(value), f"write {self.right}, for example `{better}`")
         return super().parse(value)
+
+
+def name_near(text: str) -> str:
+    """Return what a job may be called that somebody calls ``text``; empty if nothing is near."""
+    return "-".join(filter(None, _words(text)))[:NAME_LENGTH_MAX].rstrip("-")
 
 
 def _words(text: str) -> list[str]:

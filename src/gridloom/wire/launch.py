@@ -76,6 +76,8 @@ class Rank(msgspec.Struct, frozen=True, kw_only=True):
         grace_s: Seconds between the request to stop (SIGTERM) and SIGKILL.
         sync: How the sites stay one model.
         plan: How the model is cut; its ``data`` are the copies at all sites.
+        rendezvous_file: Where it stands on which nodes the attempt is now, where sites choose them;
+            empty where nobody does.
     """
 
     job_id: str
@@ -99,6 +101,7 @@ class Rank(msgspec.Struct, frozen=True, kw_only=True):
     node_ranks: tuple[int, ...] = ()
     sync: SiteSync = SiteSync()
     plan: ParallelPlan = ParallelPlan()
+    rendezvous_file: str = ""
 
     _INTEGERS: ClassVar[dict[str, str]] = {
         "GRIDLOOM_ATTEMPT": "attempt",
@@ -134,6 +137,7 @@ class Rank(msgspec.Struct, frozen=True, kw_only=True):
             "GRIDLOOM_NODE_RANKS": ",".join(map(str, self.node_ranks)),
             "GRIDLOOM_RUN_DIR": self.run_dir,
             "GRIDLOOM_REPORT_FILE": self.report_file,
+            "GRIDLOOM_RENDEZVOUS_FILE": self.rendezvous_file,
             "GRIDLOOM_GRACE_S": repr(self.grace_s).removesuffix(".0"),
             SYNC_VARIABLE: encode(self.sync).decode(),
             PLAN_VARIABLE: encode(self.plan).decode(),
@@ -155,6 +159,7 @@ class Rank(msgspec.Struct, frozen=True, kw_only=True):
                 master_address=environment["MASTER_ADDR"],
                 run_dir=environment["GRIDLOOM_RUN_DIR"],
                 report_file=environment["GRIDLOOM_REPORT_FILE"],
+                rendezvous_file=environment["GRIDLOOM_RENDEZVOUS_FILE"],
                 grace_s=float(environment["GRIDLOOM_GRACE_S"]),
                 sync=decode(environment[SYNC_VARIABLE], SiteSync),
                 plan=decode(environment[PLAN_VARIABLE], ParallelPlan),

@@ -2,18 +2,21 @@
 
 import errno
 import shutil
+import signal
 from pathlib import Path
 from typing import Any
 
 import pytest
 from tests.fakes.processes import FakeProcesses, Program, ScriptedClock
 
-from gridloom.agent.supervise import Supervisor, last_words, rank_argv, rank_environment
+from gridloom.agent.rank import rank_argv, rank_environment
+from gridloom.agent.supervise import Supervisor, last_words
 from gridloom.base.codec import encode
 from gridloom.base.errors import SiteError
 from gridloom.model.inventory import CPU
 from gridloom.model.life import Arrival, Outcome
 from gridloom.model.reason import Why
+from gridloom.model.spec import Batch
 from gridloom.wire.agent import (
     LEASE_FILE,
     RENDEZVOUS_FILE,
@@ -52,6 +55,10 @@ class Stage:
         self.directory.mkdir()
         self.clock = ScriptedClock()
         self.supervisor: Supervisor | None = None
+
+    def running(self) -> Supervisor:
+        assert self.supervisor is not None
+        return self.supervisor
 
     def order(self, count: int = 1, **more: Any) -> TaskOrder:
         ranks = tuple(
@@ -227,6 +234,7 @@ def test_ranks_wait_until_they_are_told_where_the_others_are(stage: Stage) -> No
         assert environment["MASTER_ADDR"] == "10.0.0.7"
         assert environment["MASTER_PORT"] == "4004"
         assert environment["GRIDLOOM_NODE_ADDRESSES"] == "10.0.0.7,10.0.0.9"
+        assert environment["GRIDLOOM_RENDEZVOUS_FILE"] == str(stage.directory / RENDEZVOUS_FILE)
 
 
 def test_a_site_that_took_its_time_starts_with_the_lease_as_it_is_now(stage: Stage) -> None:
@@ -468,6 +476,37 @@ def test_what_a_full_disk_did_not_take_is_written_when_there_is_room(stage: Stag
     assert [type(report) for report in stage.reports()] == [Alive, StepSeen, Alive, Ended]
 
 
+# ----- batch scripts that catch a signal of their own
+
+
+def test_a_script_is_stopped_by_the_signal_it_catches(stage: Stage) -> None:
+    stage.clock.at(1.0, do=lambda: stage.stop(5.0))
+    outcome = stage.run(Program(saves=0), batch=Batch(warning="USR2"))
+    assert (stage.processes.warnings, stage.processes.signals) == ([(0, signal.SIGUSR2)], [])
+    assert outcome.code is Why.STOP_REQUESTED
+
+
+def test_a_script_that_is_deaf_to_it_is_killed(stage: Stage) -> None:
+    stage.clock.at(1.0, do=lambda: stage.stop(2.0))
+    outcome = stage.run(Program(), batch=Batch(warning="10"))
+    assert stage.processes.warnings == [(0, signal.SIGUSR1)]
+    assert stage.processes.signals == [(0, signal.SIGKILL)]
+    assert outcome.code is Why.STOP_REQUESTED
+
+
+def test_the_sites_warning_is_handed_on_and_is_no_stop(stage: Stage) -> None:
+    stage.clock.at(1.0, do=lambda: stage.running().pass_warning_on())
+    outcome = stage.run(Program(ends_s=3.0), batch=Batch(warning="USR1"))
+    assert (stage.processes.warnings, stage.processes.signals) == ([(0, signal.SIGUSR1)], [])
+    assert outcome.code is Why.COMPLETED
+
+
+def test_without_a_signal_of_its_own_a_script_is_stopped_as_all_are(stage: Stage) -> None:
+    stage.clock.at(1.0, do=lambda: stage.stop(5.0))
+    stage.run(Program(saves=0), batch=Batch())
+    assert (stage.processes.warnings, stage.processes.signals) == ([], [(0, signal.SIGTERM)])
+
+
 # ----- what a rank is given
 
 
@@ -476,6 +515,18 @@ def test_the_contract_wins_over_the_job_and_the_job_over_the_node(stage: Stage) 
     env = rank_environment(order, order.ranks[0], {"A": "node", "B": "node", "LOCAL_RANK": "5"})
     assert (env["RANK"], env["LOCAL_RANK"], env["A"], env["B"]) == ("0", "0", "job", "node")
     assert env["GRIDLOOM_TASK"] == "j/1/3.1/s/n"
+
+
+def test_a_batch_script_is_not_told_which_rank_it_is(stage: Stage) -> None:
+    """It would hand that to all that it starts, and they would believe it."""
+    order = stage.order(batch=Batch(), accelerator="h100", env={"A": "job"})
+    env = rank_environment(order, order.ranks[0], {"A": "node", "RANK": "7"})
+    assert (env["A"], env["RANK"], env["CUDA_VISIBLE_DEVICES"]) == ("job", "7", "0")
+    assert not {"WORLD_SIZE", "OMP_NUM_THREADS", "PATH", "GRIDLOOM_JOB_ID"} & env.keys()
+    assert env["GRIDLOOM_REPORT_FILE"] == order.ranks[0].rank.report_file
+    assert env["GRIDLOOM_TASK"] == "j/1/3.1/s/n"
+    in_slurm = {"SLURM_JOB_ID": "17", "CUDA_VISIBLE_DEVICES": "5"}
+    assert rank_environment(order, order.ranks[0], in_slurm)["CUDA_VISIBLE_DEVICES"] == "5"
 
 
 def test_the_index_of_an_array_is_of_its_own_jobs_only(stage: Stage) -> None:

@@ -241,14 +241,15 @@ def test_a_dry_run_hands_nothing_in(desk: Desk, home: Path) -> None:
     said = desk("submit", str(desk.place / "job.yaml"), "--dry-run")
     assert said.code == 0
     lines = said.out.splitlines()
-    assert lines[:3] == [
+    start = lines.index("# hpc (slurm), through sbatch")
+    assert lines[start : start + 3] == [
         "# hpc (slurm), through sbatch",
         "# nodes: siteb-n0, siteb-n1",
         "sbatch --parsable",
     ]
     assert "#SBATCH --gres=gpu:h100:8" in lines
     told = desk("submit", str(desk.place / "job.yaml"), "--dry-run", "--json").json()
-    assert told["event"] == "dry_run"
+    assert told["event"] == "checked"
     assert told["sites"][0]["commands"] == [["sbatch", "--parsable"]]
     assert {path.name for path in home.iterdir()} == {"sites"}
     assert json.loads((home / "sites" / "hpc.json").read_text())["asked"]["nodes"] == []

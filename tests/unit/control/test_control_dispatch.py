@@ -15,7 +15,7 @@ from gridloom.core.turn import LeaseTerms
 from gridloom.model.action import AnyAction, CloseJob, OpenRendezvous, RenewLease, StopTask
 from gridloom.model.event import AnyEvent, NodeMarked, TaskRefused
 from gridloom.model.inventory import Inventory, Site
-from gridloom.model.life import Arrival, Job, JobState, Outcome
+from gridloom.model.life import Arrival, Job, JobState, Outcome, TaskState
 from gridloom.model.reason import Reason, Why
 from gridloom.ports.journal import Record
 from gridloom.wire.agent import Rendezvous, TaskOrder, TaskRef
@@ -358,6 +358,24 @@ def test_ranks_of_sites_that_choose_their_nodes_wait_for_a_rendezvous(tmp_path: 
         ("meet", "north/n2", 1, *told),
         ("meet", "south/s1", 2, *told),
     ], "the port is chosen once"
+
+
+def test_who_runs_is_told_where_a_site_has_come_back(tmp_path: Path) -> None:
+    desk = gathered(tmp_path)
+    tasks = desk.state.jobs["job-1"].attempts[-1].tasks
+    back = tasks["south/s1"]
+    back.life, back.arrival = 2, Arrival(node="m7", address="10.1.0.7", free_ports=FREE)
+    tasks["north/n1"].state = TaskState.RUNNING
+    tasks["north/n2"].state = TaskState.ENDED
+    desk.put(msgspec.structs.replace(MEET, site="south", life=2))
+    desk.dispatch.run(desk.state)
+    assert [call[:2] for call in desk.driver.calls if call[0] == "meet"] == [
+        ("meet", "south/s1"),
+        ("meet", "north/n1"),
+    ]
+    assert {call[3] for call in desk.driver.calls if call[0] == "meet"} == {
+        ("10.1.0.0", "10.0.0.2", "10.1.0.7")
+    }
 
 
 def test_nodes_without_a_common_row_of_ports_are_let_go(tmp_path: Path) -> None:

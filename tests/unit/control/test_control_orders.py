@@ -7,6 +7,7 @@ from tests.unit.control.nouns import restart, spec, start
 
 from gridloom.control.orders import log_path, task_orders, task_refs
 from gridloom.model.parallel import ParallelPlan, SiteSync
+from gridloom.model.spec import Batch
 
 RUN = PurePath("/runs/job-1")
 
@@ -47,6 +48,15 @@ def test_every_rank_is_told_how_the_model_is_cut_and_how_the_sites_stay_one() ->
 def test_devices_are_those_that_were_placed_and_every_rank_of_a_task_sees_them_all() -> None:
     orders = task_orders(start(), spec(), RUN, master_port=4001, lease_s=6.0, lapse_grace_s=2.4)
     assert [one.devices for one in orders[2].ranks] == [(0, 1, 3)] * 3
+
+
+def test_a_batch_script_is_one_rank_on_each_node_and_lies_in_the_run_directory() -> None:
+    asked = replace(spec(), batch=Batch(warning="USR1"))
+    orders = task_orders(start(), asked, RUN, master_port=4001, lease_s=6.0, lapse_grace_s=2.4)
+    assert [len(order.ranks) for order in orders] == [1, 1, 1]
+    assert [order.ranks[0].devices for order in orders][2] == (0, 1, 3)
+    assert {order.argv[-1] for order in orders} == {"/runs/job-1/job.sbatch"}
+    assert {order.batch for order in orders} == {asked.batch}
 
 
 def test_files_are_apart_by_attempt_and_rank() -> None:

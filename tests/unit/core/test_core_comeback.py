@@ -30,7 +30,7 @@ from gridloom.model.event import (
     TaskRunning,
 )
 from gridloom.model.inventory import Inventory
-from gridloom.model.life import Absence, Attempt, Job, JobState, Outcome, TaskState
+from gridloom.model.life import Absence, Arrival, Attempt, Job, JobState, Outcome, TaskState
 from gridloom.model.policy import Policy
 from gridloom.model.reason import Reason, Why
 from gridloom.model.spec import RetryPolicy
@@ -478,3 +478,24 @@ def test_laws_of_steps() -> None:
     sites.machine.state.marks["b"] = Mark(mark="taint", sentence="", since_s=0.0)
     with pytest.raises(BrokenError, match="site b of x starts, and b is marked"):
         sites.laws.observe(sites.machine, [], [restart], sites.now)
+
+
+# --- sites that choose their nodes
+
+
+def test_a_site_that_chooses_its_nodes_comes_back_on_another_one() -> None:
+    sites = Sites()
+    sites.attempt.tasks["b/n0"].arrival = Arrival(node="b9", address="10.0.0.9")
+    sites.step(NodeMarked(domain="b/n0", mark="cordon", by_site=True))
+    assert sites.ends("b/n0", why=Why.NODE_LOST) == []
+    sites.returns("b/n0")
+    assert sites.goes_on()
+    assert sites.attempt.tasks["b/n0"].life == 2
+    assert sites.attempt.tasks["b/n0"].arrival is None, "where it is now it will say"
+
+
+def test_a_node_that_a_person_has_marked_is_no_place_to_come_back_to() -> None:
+    sites = Sites()
+    sites.attempt.tasks["b/n0"].arrival = Arrival(node="b9", address="10.0.0.9")
+    sites.step(NodeMarked(domain="b/n0", mark="cordon"))
+    assert stops(sites.ends("b/n0", why=Why.NODE_LOST)) == [("a/n0", 0.0, Why.PEER_LOST)]

@@ -4,12 +4,14 @@ import math
 from dataclasses import replace
 
 import pytest
+from msgspec import structs
 
 from gridloom.model.parallel import SiteSync
 from gridloom.planner.site_sync import (
     LOSS_BOUND,
     MEASURED_RULE,
     PUBLISHED_RULE,
+    SPEED_ENOUGH,
     adaptive,
     candidates,
     choose,
@@ -80,6 +82,17 @@ def test_outer_steps_cost_the_processor_only() -> None:
     assert found.tokens_ratio < fewer.tokens_ratio < 1.0
 
 
+def test_an_interval_that_follows_the_learning_rate_is_longer_on_the_whole() -> None:
+    slow = replace(SMALL, links=(SyncLink(bytes_per_s=125e6),))
+    constant = structs.replace(OUTER, every=20)
+    linear, square = (structs.replace(constant, interval_growth=power) for power in (1.0, 2.0))
+    found = [forecast(how, slow) for how in (constant, linear, square)]
+    assert [one.every for one in found] == [20, 36, 50]  # over 0.55, and over 0.406
+    assert found[1].tokens_ratio > found[0].tokens_ratio
+    assert found[1].bytes_per_token == pytest.approx(found[0].bytes_per_token * 20 / 36)
+    assert found[1].loss.share == forecast(structs.replace(OUTER, every=36), slow).loss.share
+
+
 def test_a_link_that_is_too_slow_stretches_the_interval_and_costs_loss() -> None:
     slower = replace(SMALL, links=(SyncLink(bytes_per_s=1.25e6, rtt_s=0.04),))
     rows = [replace(row, fragments=1) for row in LOSS_ROWS]
@@ -132,6 +145,28 @@ def test_more_sites_travel_by_the_slowest_link_and_burden_the_leader() -> None:
     assert forecast(OUTER, three).travel_s == forecast(OUTER, SMALL).travel_s
     assert forecast(OUTER, three).tokens_ratio < forecast(OUTER, SMALL).tokens_ratio
     assert forecast(OUTER, three).bytes_per_token == 2 * forecast(OUTER, SMALL).bytes_per_token
+
+
+def test_of_what_is_fast_enough_the_least_loss_is_chosen() -> None:
+    fast = choose(SMALL).within
+    assert fast.tokens_ratio >= SPEED_ENOUGH
+    for how in candidates(SMALL):
+        other = forecast(how, SMALL)
+        if other.tokens_ratio >= SPEED_ENOUGH:
+            assert fast.loss.share <= other.loss.share + 0.0005
+    quick = replace(SMALL, step_s=0.05)  # the processor has no time for any of them
+    slow = choose(quick).within
+    assert slow.tokens_ratio < SPEED_ENOUGH
+    for how in candidates(quick):
+        other = forecast(how, quick)
+        if other.loss.share <= LOSS_BOUND:
+            assert slow.worth >= other.worth - 0.0005
+
+
+def test_what_a_network_does_not_slow_is_sent_whole() -> None:
+    near = SyncLink(bytes_per_s=1e12, rtt_s=1e-6)
+    long = replace(SMALL, step_s=60.0, shares_cores=False, links=(near,))
+    assert choose(long).best.how == SiteSync()
 
 
 def test_on_a_slow_link_outer_steps_are_chosen_within_the_bound() -> None:

@@ -1,14 +1,17 @@
 """Where a process stands, read from its environment."""
 
 import dataclasses
+from pathlib import Path
 from typing import Any
 
 import psutil
 import pytest
 
+from gridloom.base.codec import encode
 from gridloom.base.errors import InputError
 from gridloom.model.parallel import ParallelPlan, SiteSync
 from gridloom.runtime.place import ALONE, Place, interface_of, place_in
+from gridloom.wire.agent import Rendezvous
 from gridloom.wire.launch import Rank
 
 
@@ -44,6 +47,20 @@ def test_a_site_is_a_world_of_its_own() -> None:
     assert {(p.job_id, p.run_dir) for p in places()} == {("job-1", "/run")}
     cut = ParallelPlan(tensor=2, data=2)
     assert place_in(rank(plan=cut).environment()).plan == cut
+
+
+def test_a_speaker_is_where_it_was_last_written_down(tmp_path: Path) -> None:
+    file = tmp_path / "rendezvous.json"
+    found = place_in(rank(rendezvous_file=str(file)).environment())
+    assert found.speakers["south"] == ("10.1.0.1", 5003)
+    assert found.speaker_now("south") is None
+    file.write_bytes(encode(Rendezvous(addresses=("10.0.0.1", "10.0.0.2", "10.1.0.9"), port=5000)))
+    assert found.speaker_now("south") == ("10.1.0.9", 5003)
+    assert found.speaker_now("north") == ("10.0.0.1", 5002)
+    assert found.speaker_now("nowhere") is None
+    file.write_text("{")
+    assert found.speaker_now("south") is None
+    assert place_in({}).speaker_now(ALONE) is None
 
 
 def test_torchruns_variables_are_those_of_the_site_alone() -> None:

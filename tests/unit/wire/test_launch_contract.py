@@ -34,6 +34,7 @@ RANK = Rank(
     run_dir="/runs/gpt abc",
     report_file="/runs/gpt abc/rank-5.jsonl",
     grace_s=30.0,
+    rendezvous_file="/runs/gpt abc/b.n3/rendezvous.json",
     sync=SiteSync(kind="outer", every=8, bits=4, codec="blocks"),
     plan=ParallelPlan(tensor=2, data=4),
 )
@@ -68,6 +69,7 @@ def test_a_rank_is_told_in_these_variables() -> None:
         "GRIDLOOM_PLAN": '{"tensor":2,"data":4}',
         "GRIDLOOM_RUN_DIR": "/runs/gpt abc",
         "GRIDLOOM_REPORT_FILE": "/runs/gpt abc/rank-5.jsonl",
+        "GRIDLOOM_RENDEZVOUS_FILE": "/runs/gpt abc/b.n3/rendezvous.json",
         "GRIDLOOM_GRACE_S": "30",
     }
 
@@ -94,6 +96,7 @@ ranks = st.builds(
     restart_count=counts,
     run_dir=st.text(min_size=1),
     report_file=st.text(min_size=1),
+    rendezvous_file=st.text(),
     grace_s=st.floats(0, allow_infinity=False),
 )
 

@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 import socket
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from gridloom.runtime.wan.greeting import (
     GreetingError,
@@ -24,7 +24,13 @@ _STRANGERS_MAX = 64  # connections in greeting at one time
 class Calls:
     """Connections of one process from the first packet until a link has taken them over."""
 
-    def __init__(self, identity: Identity, settings: TransportSettings) -> None:
+    def __init__(
+        self,
+        identity: Identity,
+        settings: TransportSettings,
+        where: Callable[[str], Address | None],
+    ) -> None:
+        self._where = where
         self.strangers = 0
         self.contexts: Contexts | None = None
         self._identity = identity
@@ -40,6 +46,9 @@ class Calls:
             except (OSError, GreetingError, TimeoutError) as error:
                 link.trouble = str(error) or "no answer"
                 adopted = False
+                address = self._where(link.peer)
+                if address is not None and address != link.address:  # it is elsewhere by now
+                    link.meet(address, dials=link.dials)
             if adopted:
                 backoff_s = _BACKOFF_S_MIN
             await asyncio.sleep(backoff_s)

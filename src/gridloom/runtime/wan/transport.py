@@ -50,6 +50,7 @@ class Transport:
         settings: TransportSettings,
         clock: Clock,
         ids: IdSource,
+        where: Callable[[str], Address | None] = lambda _: None,
     ) -> None:
         """Make a transport that does nothing before `start`.
 
@@ -59,6 +60,7 @@ class Transport:
             settings: How to speak.
             clock: Time.
             ids: Names for this process, and for the nonces of greetings.
+            where: Says where a peer is that cannot be reached; ``None`` if it knows nothing new.
 
         Raises:
             InputError: A peer has the name of this site, or an address cannot be one.
@@ -75,7 +77,7 @@ class Transport:
         self._address: Address | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
-        self._calls = Calls(self._identity, settings)
+        self._calls = Calls(self._identity, settings, where)
         self._tasks: set[asyncio.Task[None]] = set()
         self._stop = asyncio.Event()
         for peer in sorted(peers):

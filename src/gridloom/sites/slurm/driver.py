@@ -14,7 +14,7 @@ from gridloom.base.clock import Clock
 from gridloom.base.codec import decode, encode
 from gridloom.base.errors import InputError, SiteError
 from gridloom.base.files import LineTail, cause_of, replace_file
-from gridloom.model.event import AnyEvent, TaskEnded, TaskRefused, TaskRunning
+from gridloom.model.event import AnyEvent, NodeMarked, TaskEnded, TaskRefused, TaskRunning
 from gridloom.model.inventory import Site, SlurmAccess
 from gridloom.model.life import Outcome
 from gridloom.model.reason import Reason, Why
@@ -26,9 +26,10 @@ from gridloom.sites.slurm.gang import (
     Placed,
     gang,
     gang_directory,
-    handed_in,
 )
+from gridloom.sites.slurm.handing import handed_in
 from gridloom.sites.slurm.records import Job
+from gridloom.sites.slurm.standing import NodeWatch
 from gridloom.sites.slurm.submission import Submission
 from gridloom.sites.slurm.tell import Seen, end_of, wait_of, why_asked
 from gridloom.wire.agent import (
@@ -49,7 +50,7 @@ from gridloom.wire.agent import (
 _POLL_S = 1.0
 """Between two looks at the queue of one Slurm: one call for all jobs."""
 _WORDLESS_S = 20.0
-"""How long Slurm may take to say why it has asked a task to stop."""
+"""How long Slurm may take to say why it has asked a task to stop, beyond the grace."""
 _SILENCE_S = 5.0
 """How long an answer may take until it is told that there is none."""
 _ACCESS_FILE = "access.json"
@@ -67,6 +68,17 @@ class _Gang:
         self.stopped = False
         self.refusal: Reason | None = None
         self.cancelled = False
+
+    @property
+    def speaker(self) -> TaskRef | None:
+        """Of a batch script: the task that runs it, and speaks for those on other nodes."""
+        return self.mark.speaker if self.mark is not None else None
+
+    @property
+    def grace_s(self) -> float:
+        """How long its tasks may take to save."""
+        signal = self.mark.submission.signal if self.mark is not None else None
+        return signal.before_s if signal is not None else 0.0
 
     @property
     def is_settled(self) -> bool:
@@ -109,6 +121,7 @@ class SlurmDriver:
         self._clock = clock
         self._engines = engines
         self._executor = executor
+        self._nodes = NodeWatch(clock, engines, executor)
         self._asked: dict[SlurmEngine, Future[None]] = {}
         self._gangs: dict[Path, _Gang] = {}
         self._tasks: dict[TaskRef, _Task] = {}
@@ -150,6 +163,10 @@ class SlurmDriver:
                 facts.extend(self._observe(task, one))
         return facts
 
+    def standing(self, site: Site) -> Sequence[NodeMarked] | None:
+        """Return which nodes Slurm keeps from work, as of a look a few seconds ago."""
+        return self._nodes.standing(site)
+
     def free_port(
         self, address: str, ports: tuple[int, int], taken: frozenset[int], count: int = 1
     ) -> int:
@@ -161,8 +178,8 @@ class SlurmDriver:
     def _write_gang(
         self, directory: Path, orders: Sequence[TaskOrder], access: SlurmAccess
     ) -> None:
-        asked, script = handed_in(orders, self._runs, access, sys.executable)
-        for order in orders:
+        handed = handed_in(orders, self._runs, access, sys.executable)
+        for order in handed.orders:
             for rank in order.ranks:
                 Path(rank.log_file).parent.mkdir(parents=True, exist_ok=True)
             place = Path(task_directory(self._runs, order.task))
@@ -170,8 +187,8 @@ class SlurmDriver:
             replace_file(place / ORDER_FILE, encode(order))
         directory.mkdir(parents=True, exist_ok=True)
         replace_file(directory / GANG_FILE, encode(gang(orders, self._runs, access)))
-        replace_file(directory / SCRIPT_FILE, script.encode())
-        mark = _Mark(access=access, submission=asked)
+        replace_file(directory / SCRIPT_FILE, handed.script.encode())
+        mark = _Mark(access=access, submission=handed.asked, speaker=handed.speaker)
         replace_file(directory / _ACCESS_FILE, encode(mark))
 
     def _hand_in(self, one: _Gang, engine: SlurmEngine) -> None:
@@ -248,7 +265,9 @@ class SlurmDriver:
 
     def _observe(self, task: TaskRef, one: _Gang) -> list[AnyEvent]:
         directory = Path(task_directory(self._runs, task))
-        known = self._tasks.setdefault(task, _Task(directory))
+        # Of a batch script one supervisor speaks for all its nodes
+        speaks = Path(task_directory(self._runs, one.speaker)) if one.speaker else directory
+        known = self._tasks.setdefault(task, _Task(speaks))
         facts = events(task, known.tail.lines())
         known.has_spoken = known.has_spoken or bool(facts)
         for fact in [fact for fact in facts if isinstance(fact, TaskEnded)]:
@@ -274,13 +293,18 @@ class SlurmDriver:
         return facts
 
     def _end(self, task: TaskRef, known: _Task, one: _Gang, *, asked: bool) -> list[AnyEvent]:
-        """Return how a task ended: if its site asked it to stop, once the site has said why."""
+        """Return how a task ended: if its site asked it to stop, once the site has said why.
+
+        Of a batch script once nothing of it is left on any node: no supervisor is on the others.
+        """
         assert known.end is not None
-        if known.end.code is Why.STOP_REQUESTED and not asked:
+        if one.speaker or (known.end.code is Why.STOP_REQUESTED and not asked):
             waited_s = self._clock.monotonic_s() - known.end_seen_s
-            if not one.seen.is_over and waited_s < _WORDLESS_S:
+            # Its neighbours may use their grace to the end, and Slurm says why once all are gone
+            if not one.seen.is_over and waited_s < one.grace_s + _WORDLESS_S:
                 return [TaskRunning(**who(task))]
-            known.end = why_asked(known.end, one.seen)
+            if not asked:
+                known.end = why_asked(known.end, one.seen)
         return [ended(task, known.end)]
 
     def _gang(self, directory: Path) -> _Gang:
@@ -309,10 +333,12 @@ class _Mark(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         access: How the site's Slurm is reached.
         submission: What it is asked for; its comment tells the job from all others.
+        speaker: Of a batch script: the task that runs it.
     """
 
     access: SlurmAccess
     submission: Submission
+    speaker: TaskRef | None = None
 
 
 def _whole(told: Sequence[Job]) -> dict[int, Job]:

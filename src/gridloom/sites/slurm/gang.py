@@ -15,7 +15,6 @@ from msgspec.structs import replace
 
 from gridloom.model.inventory import CPU, SlurmAccess
 from gridloom.sites.slurm.records import Gres
-from gridloom.sites.slurm.script import render
 from gridloom.sites.slurm.submission import Component, Signal, Submission
 from gridloom.wire.agent import Gang, TaskOrder, TaskRef, life_directory, task_directory
 
@@ -134,25 +133,6 @@ def _component(orders: Sequence[TaskOrder], access: SlurmAccess) -> Component:
 def plane_of(runs: PurePath) -> str:
     """Return what names a control plane among all whose jobs a Slurm may have."""
     return f"{zlib.crc32(str(runs).encode()):08x}"
-
-
-def handed_in(
-    orders: Sequence[TaskOrder], runs: PurePath, access: SlurmAccess, python: str
-) -> tuple[Submission, str]:
-    """Return what Slurm is asked for, and the same as a batch script with what it runs.
-
-    Args:
-        orders: Of the tasks, in rank order.
-        runs: Directory of all run directories.
-        access: How jobs are handed in.
-        python: The interpreter where the site names none.
-
-    Raises:
-        InputError: It cannot be written as a batch script.
-    """
-    asked = submission(orders, runs, access, plane_of(runs))
-    directory = gang_directory(runs, orders[0].task)
-    return asked, render(asked, supervisor_argv(access.python or python, directory))
 
 
 def supervisor_argv(python: str, directory: PurePath) -> tuple[str, ...]:

@@ -113,40 +113,41 @@ class RestClient:
             if (other := self._tokens.get()) != token:
                 said = self._send(method, path, body, other)
         if said.status in (http.HTTPStatus.UNAUTHORIZED, http.HTTPStatus.FORBIDDEN):
-            self._complain()
-            raise SiteError(
-                f"slurmrestd at {self._rest.url} does not accept user {self._rest.user} with the "
-                f"token of {self._tokens.source} (HTTP {said.status})"
-            )
+            raise self.rejected(f"HTTP {said.status}")
         if said.status in (502, 503, 504):  # of what stands before it
             raise AwayError(f"slurmrestd at {self._rest.url} answers HTTP {said.status}")
         return said
 
-    def explain(self, error: SiteError) -> SiteError:
+    def rejected(self, said: str) -> SiteError:
+        """Return why the token is not accepted: only if it has expired, another may be there soon.
+
+        Args:
+            said: How that was told.
+        """
+        return self._complaint() or SiteError(
+            f"slurmrestd at {self._rest.url} does not accept user {self._rest.user} with the "
+            f"token of {self._tokens.source} ({said})"
+        )
+
+    def away(self, said: SiteError) -> SiteError:
         """Return why Slurm seems to be away: its answer, unless the token is the likelier cause.
 
         Args:
-            error: What it said.
+            said: What it said.
         """
-        self._tokens.doubt()
-        try:
-            self._complain()
-        except SiteError as better:
-            return better
-        return AwayError(
-            f"{error}: the controller is away, or does not accept the token of "
-            f"{self._tokens.source}"
+        return self._complaint() or AwayError(
+            f"{said}: the controller is away, or does not accept the token of {self._tokens.source}"
         )
 
-    def _complain(self) -> None:
-        """Raise ``AwayError`` when the token says itself why it is not accepted.
-
-        Another one may be there soon.
-        """
-        claimed = claims(self._tokens.get())
+    def _complaint(self) -> SiteError | None:
+        """Return what the token itself says is wrong with it; ``None`` for nothing."""
+        self._tokens.doubt()
+        try:
+            claimed = claims(self._tokens.get())
+        except SiteError as error:
+            return error
         wrong = complaint(claimed, self._rest.user, self._tokens.source, self._clock.now_s())
-        if wrong:
-            raise AwayError(wrong)
+        return AwayError(wrong) if wrong else None
 
     def _send(self, method: str, path: str, body: Any, token: str) -> Answer:
         headers = {

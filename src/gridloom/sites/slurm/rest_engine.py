@@ -1,5 +1,6 @@
 """A Slurm asked through its slurmrestd, from 20.11 (v0.0.36) on."""
 
+import errno
 from collections.abc import Callable, Collection
 from http import HTTPStatus
 from typing import Any, TypeVar
@@ -17,7 +18,12 @@ from gridloom.sites.slurm.submission import Submission
 T = TypeVar("T")
 
 _UNKNOWN_JOB = 2017
-_AWAY_CODES = frozenset({-1, *range(1800, 1810), *range(5000, 5010)})
+_NOT_AUTHENTIC = 1007
+_AWAY_CODES = frozenset(
+    {-1, *range(1000, 1005), *range(1800, 1810), *range(5000, 5010)}
+    | {errno.EAGAIN, errno.EPIPE, errno.ENETUNREACH, errno.ECONNRESET, errno.ENOTCONN}
+    | {errno.ETIMEDOUT, errno.ECONNREFUSED, errno.EHOSTUNREACH}
+)
 """Of not reaching the controller; -1 is told by 22.05 where it does not know why it did not."""
 
 
@@ -88,8 +94,10 @@ class RestEngine:
         try:
             return read(said.body)
         except SlurmError as error:
+            if _NOT_AUTHENTIC in error.codes:
+                raise self._client.rejected(str(error)) from error
             if is_away(str(error)) or (error.codes and _AWAY_CODES.issuperset(error.codes)):
-                raise self._client.explain(error) from error
+                raise self._client.away(error) from error
             raise
         except SiteError as error:
             if said.status >= HTTPStatus.BAD_REQUEST:

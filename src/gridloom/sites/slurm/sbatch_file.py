@@ -41,6 +41,7 @@ class SbatchFile(msgspec.Struct, frozen=True, kw_only=True):
         tasks: Of each component: how many tasks it wants; ``None`` if it does not say.
         tasks_per_node: Of each component: how many on one node.
         not_taken: The other options, in their order.
+        settings: All options of the first component, in their order.
         ignored_lines: ``#SBATCH`` lines behind the first command, which sbatch does not read.
     """
 
@@ -48,6 +49,7 @@ class SbatchFile(msgspec.Struct, frozen=True, kw_only=True):
     tasks: tuple[int | None, ...] = (None,)
     tasks_per_node: tuple[int | None, ...] = (None,)
     not_taken: tuple[NotTaken, ...] = ()
+    settings: tuple[Setting, ...] = ()
     ignored_lines: tuple[int, ...] = ()
 
 
@@ -128,6 +130,7 @@ class _Build:
     problems: list[Problem]
     job: dict[str, Any] = field(default_factory=dict)
     components: list[dict[str, Any]] = field(default_factory=list)
+    settings: list[Setting] = field(default_factory=list)
     tasks: list[dict[str, int]] = field(default_factory=list)
     not_taken: list[NotTaken] = field(default_factory=list)
 
@@ -136,6 +139,7 @@ class _Build:
         self.tasks.append({})
 
     def take(self, setting: Setting, *, is_first: bool) -> None:
+        self.settings += [setting] if is_first else []
         try:
             self._take(setting, is_first=is_first)
         except ValueError as error:
@@ -194,6 +198,7 @@ class _Build:
             tasks=tuple(told.get("ntasks") for told in self.tasks),
             tasks_per_node=tuple(told.get("ntasks-per-node") for told in self.tasks),
             not_taken=tuple(self.not_taken),
+            settings=tuple(self.settings),
             ignored_lines=ignored,
         )
 

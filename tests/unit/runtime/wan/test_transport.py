@@ -359,6 +359,31 @@ def test_a_body_of_other_numbers_is_sent_as_bytes(site: Open) -> None:
     assert south.received() == [(b"h", bytes(range(24)))]
 
 
+def test_a_peer_that_has_moved_is_found_where_it_is_now(site: Open) -> None:
+    south = site("south", {"north": None})
+    now: dict[str, Address] = {}
+    gone = socket.create_server((HOST, 0))
+    settings = dataclasses.replace(QUICK, backoff_s_max=0.1)
+    north = Transport(
+        Endpoint("north", (HOST, 0), "token"),
+        {"south": gone.getsockname()[:2]},
+        settings=settings,
+        clock=SystemClock(),
+        ids=SystemIds(),
+        where=now.get,
+    )
+    gone.close()
+    north.start()
+    try:
+        north.send("south", b"h", b"kept")
+        assert not north.flush(0.3), "nobody knows where it is"
+        assert south.transport.address
+        now["south"] = south.transport.address
+        assert south.received() == [(b"h", b"kept")]
+    finally:
+        north.close()
+
+
 def test_a_port_in_use_is_told(site: Open) -> None:
     south = site("south", {})
     assert south.transport.address

@@ -23,6 +23,7 @@ from gridloom.model.event import (
 from gridloom.model.inventory import Site, SlurmAccess
 from gridloom.model.life import Arrival, Outcome
 from gridloom.model.reason import Why
+from gridloom.model.spec import Batch
 from gridloom.sites.slurm.client import SlurmClient
 from gridloom.sites.slurm.driver import SlurmDriver
 from gridloom.sites.slurm.engine import AwayError
@@ -365,7 +366,10 @@ def test_a_site_that_never_says_why_is_not_waited_for(desk: Desk) -> None:
     desk.says(Alive)
     desk.ends(Why.STOP_REQUESTED)
     desk.look()
-    desk.clock.advance(20.0)
+    for _ in range(2):  # a neighbour may use its whole grace, which is 29.5 s
+        desk.clock.advance(23.0)
+        assert TaskRunning in map(type, desk.look())
+    desk.clock.advance(1.0)
     assert outcomes(desk.look()) == [Why.STOP_REQUESTED]
 
 
@@ -398,3 +402,62 @@ def test_what_is_told_lies_in_the_tasks_directory(desk: Desk) -> None:
 
 def test_of_what_was_never_handed_in_there_is_no_news(desk: Desk) -> None:
     assert desk.look() == []
+
+
+# ----- users' own batch scripts
+
+
+@pytest.fixture
+def scripted(tmp_path: Path) -> Desk:
+    """A script on two nodes, of which only the first has a supervisor."""
+    desk = Desk(tmp_path)
+    batch = Batch(options=(("job-name", "x"), ("error", "e.txt")), submitted_in="/")
+    desk.orders = [order(tmp_path, node, batch=batch) for node in ("n1", "n2")]
+    desk.submit()
+    desk.look()
+    desk.slurm.jobs[7] |= {"%T": "RUNNING", "%r": "None"}
+    return desk
+
+
+def test_the_supervisor_of_a_script_speaks_for_all_its_nodes(scripted: Desk) -> None:
+    scripted.says(Alive)
+    facts = [fact for fact in scripted.look() if isinstance(fact, TaskRunning)]
+    assert [fact.domain for fact in facts] == ["hpc/n1", "hpc/n2"]
+    scripted.again()
+    facts = [fact for fact in scripted.look() if isinstance(fact, TaskRunning)]
+    assert [fact.domain for fact in facts] == ["hpc/n1", "hpc/n2"]
+
+
+@pytest.mark.parametrize(
+    ("state", "code"),
+    [
+        ("COMPLETED", Why.COMPLETED),
+        ("PREEMPTED", Why.PREEMPTED),
+        ("TIMEOUT", Why.TIME_LIMIT),
+        ("NODE_FAIL", Why.NODE_LOST),
+    ],
+)
+def test_a_script_has_ended_when_nothing_of_its_job_is_left(
+    scripted: Desk, state: str, code: Why
+) -> None:
+    scripted.ends(Why.COMPLETED)
+    assert outcomes(scripted.look()) == []
+    scripted.slurm.jobs[7] |= {"%T": state}
+    scripted.look()
+    assert outcomes(scripted.look()) == [code] * 2
+
+
+def test_a_script_that_was_stopped_ends_as_such_whatever_slurm_says(scripted: Desk) -> None:
+    scripted.driver.stop(ref("n1"), 5.0, "stop")
+    scripted.driver.stop(ref("n2"), 5.0, "stop")
+    scripted.ends(Why.STOP_REQUESTED)
+    scripted.slurm.jobs[7] |= {"%T": "CANCELLED"}
+    scripted.look()
+    assert outcomes(scripted.look()) == [Why.STOP_REQUESTED] * 2
+
+
+def test_while_slurm_says_nothing_a_script_ends_by_its_own_word(scripted: Desk) -> None:
+    scripted.ends(Why.EXITED)
+    scripted.look()
+    scripted.clock.advance(50.0)  # its grace, and a while for Slurm
+    assert outcomes(scripted.look()) == [Why.EXITED] * 2

@@ -139,12 +139,14 @@ def test_something_else_answers(tmp_path: Path, server: Slurmrestd) -> None:
 
 def test_why_slurm_seems_to_be_away(desk: Desk) -> None:
     said = SiteError("Slurm error 5005, Zero Bytes")
-    assert str(desk.client.explain(said)) == (
+    assert str(desk.client.away(said)) == (
         "Slurm error 5005, Zero Bytes: the controller is away, or does not accept the token of "
         f"{desk.file}"
     )
     desk.file.write_text(token("bob"))
-    assert str(desk.client.explain(said)) == f"the token of {desk.file} is user bob's, not alice's"
+    assert str(desk.client.away(said)) == f"the token of {desk.file} is user bob's, not alice's"
+    desk.file.unlink()
+    assert "cannot be read" in str(desk.client.away(said))
 
 
 def test_who_vouches_for_the_server(tmp_path: Path) -> None:

@@ -138,6 +138,8 @@ def test_a_version_that_nobody_knows(tmp_path: Path) -> None:
         {"error_code": 1800, "error": "Unable to contact slurm controller (connect failure)"},
         {"error_number": 5005, "error": "Zero Bytes were transmitted or received"},
         {"error": "Resource temporarily unavailable"},
+        {"error_number": 104, "error": "Connection reset by peer"},
+        {"error_number": 1000, "error": "Unexpected message received"},
     ],
 )
 def test_a_controller_that_is_away(
@@ -149,6 +151,20 @@ def test_a_controller_that_is_away(
     server.answers["GET", "ping"] = (500, errors(error))
     server.answers["GET", "jobs"] = (200, {"jobs": []})
     assert engine.jobs() == (), "its version is known already"
+
+
+def test_a_token_that_slurm_finds_wrong(
+    tmp_path: Path, engine: SlurmEngine, server: Slurmrestd
+) -> None:
+    """As 24.11 says it."""
+    error = {"error_number": 1007, "error": "Protocol authentication error"}
+    server.answers["POST", "job/submit"] = (500, errors(error))
+    with pytest.raises(SiteError, match="does not accept user alice with the token of") as raised:
+        engine.hand_in(Submission(), "")
+    assert not isinstance(raised.value, AwayError)
+    (tmp_path / "token").write_text(token(expires_s=5.0))
+    with pytest.raises(AwayError, match="has expired at"):
+        engine.hand_in(Submission(), "")
 
 
 def test_while_the_controller_is_away_no_version_is_settled(

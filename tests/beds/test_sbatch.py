@@ -1,0 +1,107 @@
+"""Users' own batch scripts, unchanged, at a real Slurm: output, signals, arrays, preemption."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from tests.beds.test_slurm import Cluster, Desk
+
+pytestmark = [pytest.mark.bed, pytest.mark.timeout(120)]
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    cluster = Cluster(tmp_path_factory.mktemp("sbatch-bed"), "sbatch", 28100)
+    try:
+        yield cluster
+    finally:
+        cluster.stop()
+
+
+@pytest.fixture
+def desk(tmp_path: Path, cluster: Cluster) -> Desk:
+    cluster.says("scancel", "--user=root")
+    return Desk(tmp_path, {"hpc": cluster})
+
+
+def submit(desk: Desk, script: str, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Hand a script in where it lies; return the ids of its jobs."""
+    (desk.place / "train.sbatch").write_text(script)
+    nodes = {"sbatch-n[0-1]": {"accelerators": "cpu:4"}}
+    grid = json.loads((desk.place / "grid.yaml").read_text())
+    grid["sites"] = {"hpc": grid["sites"]["hpc"] | {"nodes": nodes}}
+    (desk.place / "grid.yaml").write_text(json.dumps(grid))
+    monkeypatch.chdir(desk.place)
+    said = json.loads(desk.gridloom("submit", "train.sbatch", "--grid", "grid.yaml", "--json"))
+    return [str(one) for one in said.get("jobs", [said["job"]])]
+
+
+def test_a_script_runs_as_it_is(
+    desk: Desk, cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    script = """#!/bin/bash -e
+#SBATCH -J two-nodes --nodes=2 --ntasks-per-node=2
+#SBATCH --output=out-%x.txt --error=err.txt --time=5
+cd "$SLURM_SUBMIT_DIR"
+echo "to its errors" >&2
+echo "job=$SLURM_JOB_NAME tasks=$SLURM_NTASKS rank=${RANK-none} in=$PWD"
+srun bash -c 'echo "proc=$SLURM_PROCID rank=${RANK-none} node=$SLURMD_NODENAME"'
+"""
+    (job_id,) = submit(desk, script, monkeypatch)
+    job = desk.ends(job_id)
+    assert (job["state"], job["attempt"]) == ("succeeded", 1)
+    lines = (desk.place / "out-two-nodes.txt").read_text().splitlines()
+    assert lines[0] == f"job=two-nodes tasks=4 rank=none in={desk.place}"
+    assert sorted(lines[1:]) == [
+        f"proc={number} rank=none node=sbatch-n{number // 2}" for number in range(4)
+    ]
+    assert (desk.place / "err.txt").read_text() == "to its errors\n"
+    assert desk.log(job_id, 1, 0) == " ".join(lines).split(), "gridloom shows the same"
+    assert cluster.queue() == []
+
+
+def test_a_script_that_catches_its_warning_is_preempted_and_goes_on(
+    desk: Desk, cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    script = """#!/bin/bash
+#SBATCH --nodes=2 --ntasks-per-node=4 --partition=low --signal=B:USR2@30 --output=out.txt
+#SBATCH --open-mode=append
+trap 'echo saved > kept; exit 0' USR2
+echo "start ${SLURM_RESTART_COUNT-first}"
+[ -e kept ] && exit 0
+srun sleep 60 &
+while :; do sleep 0.1; done
+"""
+    (job_id,) = submit(desk, script, monkeypatch)
+    desk.waits(job_id, lambda job: job["state"] == "running")
+    out = desk.place / "out.txt"
+    desk.waits(job_id, lambda _: out.exists() and "start" in out.read_text())
+    other = cluster.fill("high")
+    job = desk.waits(job_id, lambda job: job["attempt"] == 2)
+    assert job["summary"]["attempts"][0]["ended_because"] == "preempted"
+    cluster.says("scancel", str(other))
+    job = desk.ends(job_id)
+    assert (job["state"], job["attempt"]) == ("succeeded", 2)
+    assert out.read_text().split("\n")[:2] == ["start first", "start 1"]
+
+
+def test_an_array_of_scripts_finds_its_numbers_and_one_is_stopped(
+    desk: Desk, cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    script = """#!/bin/bash
+#SBATCH --array=3,5 --signal=B:USR1@20 --output=out-%a.txt
+trap 'echo asked; exit 0' USR1
+echo "number $SLURM_ARRAY_TASK_ID"
+[ "$SLURM_ARRAY_TASK_ID" = 5 ] || exit 0
+while :; do sleep 0.1; done
+"""
+    three, five = submit(desk, script, monkeypatch)
+    assert desk.ends(three)["state"] == "succeeded"
+    assert (desk.place / "out-3.txt").read_text() == "number 3\n"
+    out = desk.place / "out-5.txt"
+    desk.waits(five, lambda _: out.exists() and bool(out.read_text()))
+    desk.gridloom("stop", five)
+    desk.waits(five, lambda job: job["state"] == "stopped")
+    assert out.read_text() == "number 5\nasked\n"
+    assert cluster.queue() == []

@@ -78,7 +78,7 @@ class DriverHarness(ABC):
 
     def guards(self, task: TaskRef) -> list[psutil.Process]:
         """Return the processes that watch over the task, the outermost first."""
-        found = _agents(self.watched(task))
+        found = agents(self.watched(task))
         pids = {process.pid for process in found}
         return sorted(found, key=lambda process: process.ppid() in pids)
 

@@ -3,7 +3,15 @@
 import pytest
 
 from gridloom.base.errors import InputError
-from gridloom.model.inventory import Inventory, Link, Node, Site
+from gridloom.model.inventory import (
+    Inventory,
+    KubeAccess,
+    KubeToleration,
+    KubeVolume,
+    Link,
+    Node,
+    Site,
+)
 from gridloom.wire.convert import to_inventory
 from gridloom.wire.documents import read_grid
 
@@ -54,6 +62,59 @@ def test_a_grid_becomes_an_inventory() -> None:
     inventory = to_inventory(read_grid(GOOD, "g").document)
     assert inventory == Inventory(sites=(north, south), links=(link,), currency="EUR")
     assert type(inventory.sites[0].nodes[0].memory_bytes) is int
+
+
+KUBERNETES = """
+sites:
+  pods:
+    kind: kubernetes
+    accelerators: h100:8
+    kubernetes:
+      image: registry.example/gridloom:1
+      context: prod
+      namespace: team-a
+      workload: jobset
+      queue: training
+      topology_required: topology.kubernetes.io/rack
+      runs: {claim: grid, sub_path: runs}
+      volumes:
+        /data: {claim: datasets, read_only: true}
+        /dev/shm: {memory: 64GiB}
+      secrets: {WANDB_API_KEY: wandb/api-key}
+      devices: {H100: nvidia.com/gpu.shared}
+      resources: {cpu: "96", memory: 1Ti}
+      tolerations: [{key: dedicated, value: training, effect: NoSchedule}, {key: spot}]
+      networks: rail-0
+      time_limit: 2h
+      keep: 1d
+"""
+
+
+def test_a_site_under_kubernetes_says_how_jobs_are_handed_in() -> None:
+    (site,) = to_inventory(read_grid(KUBERNETES.encode(), "g").document).sites
+    assert site.kubernetes == KubeAccess(
+        image="registry.example/gridloom:1",
+        context="prod",
+        namespace="team-a",
+        workload="jobset",
+        queue="training",
+        topology_required="topology.kubernetes.io/rack",
+        runs=KubeVolume(claim="grid", sub_path="runs"),
+        volumes={
+            "/data": KubeVolume(claim="datasets", read_only=True),
+            "/dev/shm": KubeVolume(memory_bytes=64 * 2**30),
+        },
+        secrets={"WANDB_API_KEY": "wandb/api-key"},
+        devices={"h100": "nvidia.com/gpu.shared"},
+        resources={"cpu": "96", "memory": "1Ti"},
+        tolerations=(
+            KubeToleration(key="dedicated", value="training", effect="NoSchedule"),
+            KubeToleration(key="spot"),
+        ),
+        networks=("rail-0",),
+        time_limit_s=7200.0,
+        keep_s=86_400.0,
+    )
 
 
 SITE = "sites:\n  a: {accelerators: cpu:2}\n  b: {accelerators: cpu:2}\n"

@@ -1,6 +1,6 @@
 """What the driver needs of a cluster's API, and what can go wrong there."""
 
-from collections.abc import Iterator
+from collections.abc import Generator
 from typing import Protocol
 
 import msgspec
@@ -109,6 +109,10 @@ class Questions(Protocol):
 class Api(Protocol):
     """Requests to one place. Each may last; all raise ``AwayError`` and ``RefusedError``."""
 
+    def close(self) -> None:
+        """Close the connections: nothing more is asked."""
+        ...
+
     def apply(self, manifest: Manifest) -> Manifest:
         """Make an object, or make it as it is to be: server-side apply. Return what it is now."""
         ...
@@ -131,7 +135,7 @@ class Api(Protocol):
 
     def watch(
         self, resource: Resource, selector: str, version: str
-    ) -> Iterator[tuple[str, Manifest]]:
+    ) -> Generator[tuple[str, Manifest], None, None]:
         """Open a watch; yield what happened after ``version``: ``ADDED``, ``MODIFIED`` and so on.
 
         It ends by itself after a while.

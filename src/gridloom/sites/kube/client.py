@@ -7,16 +7,19 @@ and programs that print tokens. Its typed objects are not used: what is sent and
 import contextlib
 import re
 import ssl
-from collections.abc import Iterator, Mapping
+from collections.abc import Generator, Mapping
 from email.utils import parsedate_to_datetime
+from pathlib import Path
 from typing import Any
 
 import httpx2
 import msgspec
+import yaml
 from lightkube.config.client_adapter import Client, ConnectionParams
 from lightkube.config.kubeconfig import KubeConfig
 from lightkube.core.exceptions import ConfigError
 
+from gridloom import __version__
 from gridloom.base.clock import Clock
 from gridloom.base.errors import SiteError
 from gridloom.sites.kube.api import (
@@ -46,6 +49,18 @@ _UNAUTHORIZED, _MISSING, _CONFLICT, _EXPIRED = 401, 404, 409, 410
 _BUSY = frozenset({408, 425, 429, 500, 502, 503, 504})
 _APPLY, _MERGE = "application/apply-patch+yaml", "application/merge-patch+json"
 _WARNING = re.compile(r'299 \S+ "(.*?)"(?: "|$)')
+_UNUSABLE = (
+    ConfigError,
+    OSError,
+    ValueError,
+    LookupError,
+    TypeError,
+    AttributeError,
+    AssertionError,
+    httpx2.InvalidURL,
+    yaml.YAMLError,
+)
+"""What lightkube lets through of a kubeconfig that is none."""
 _SECRETS = re.compile(r"(?i)bearer\s+\S+")
 
 
@@ -58,13 +73,17 @@ class KubeClient:
         Raises:
             AwayError: That cannot be read.
         """
+        self._place = place
         self._namespace = place.namespace
         self._clock = clock
+        self._read = _stamp(place)
         self._http = _connect(place)
+        self._old: list[httpx2.Client] = []
 
     def close(self) -> None:
         """Close the connections."""
-        self._http.close()
+        for one in (self._http, *self._old):
+            one.close()
 
     def apply(self, manifest: Manifest) -> Manifest:
         """Make an object, or make it as it is to be; raise ``RefusedError`` for a conflict."""
@@ -136,7 +155,7 @@ class KubeClient:
 
     def watch(
         self, resource: Resource, selector: str, version: str
-    ) -> Iterator[tuple[str, Manifest]]:
+    ) -> Generator[tuple[str, Manifest], None, None]:
         """Open a watch and return what comes; it ends by itself after a minute."""
         query = {
             "watch": "true",
@@ -212,17 +231,33 @@ class KubeClient:
             answer.read()
             answer.close()
         except ConfigError as error:
-            raise AwayError(f"its token cannot be had: {error}") from error
-        except (httpx2.TransportError, ssl.SSLError) as error:
+            raise AwayError(f"its token cannot be had: {_words(error)}") from error
+        except RuntimeError as error:  # closed meanwhile
+            raise AwayError(f"{self._url('')}: {_words(error)}") from error
+        except (httpx2.RequestError, ssl.SSLError) as error:
             raise _BusyError(f"{self._url('')}: {_words(error)}") from error
         code, said = answer.status_code, _message(answer)
         if code == _EXPIRED:
             raise ExpiredError(said)
         if code == _UNAUTHORIZED:
+            self._read_again()
             raise AwayError(f"{self._url('')} does not accept our token or certificate: {said}")
         if code in _BUSY:
             raise _BusyError(said, _seconds(answer.headers.get("Retry-After", "")))
         raise RefusedError(code, said)
+
+    def _read_again(self) -> None:
+        """Use what the kubeconfig says now, if it was changed.
+
+        Raises:
+            AwayError: It was; the same request may succeed now.
+        """
+        stamp = _stamp(self._place)
+        if stamp != self._read:
+            changed = _connect(self._place)
+            self._old.append(self._http)  # others may still hear from it
+            self._read, self._http = stamp, changed
+            raise _BusyError(f"{self._place.kubeconfig} was changed")
 
     def _url(self, path: str) -> str:
         return f"{str(self._http.base_url).rstrip('/')}{path}"
@@ -240,18 +275,26 @@ class _BusyError(AwayError):
         self.after_s = after_s
 
 
+def _stamp(place: Place) -> float:
+    """Return when the kubeconfig file was changed last; 0 if there is none that was named."""
+    try:
+        return Path(place.kubeconfig).stat().st_mtime if place.kubeconfig else 0.0
+    except OSError:
+        return 0.0
+
+
 def _connect(place: Place) -> httpx2.Client:
     try:
-        if place.kubeconfig:
-            found = KubeConfig.from_file(place.kubeconfig)
-        else:
-            found = KubeConfig.from_env()
-        config = found.get(place.context or None)
+        path = place.kubeconfig
+        said = KubeConfig.from_file(path) if path else KubeConfig.from_env()
+        config = said.get(place.context or None)
         assert config is not None, "it names no current context"
-        return Client(config, ConnectionParams(timeout=httpx2.Timeout(_TIMEOUT_S)))
-    except (ConfigError, OSError, ValueError, KeyError, TypeError, AssertionError) as error:
+        found = Client(config, ConnectionParams(timeout=httpx2.Timeout(_TIMEOUT_S)))
+    except _UNUSABLE as error:
         where = place.kubeconfig or "the kubeconfig"
         raise AwayError(f"{where} cannot be used: {_words(error)}") from error
+    found.headers["User-Agent"] = f"{FIELD_MANAGER}/{__version__}"
+    return found
 
 
 def _answer(answer: httpx2.Response) -> Answer:
@@ -268,12 +311,12 @@ def _kind(answer: Manifest) -> str:
     return str(answer.get("kind", "")).removesuffix("List")
 
 
-def _events(answer: httpx2.Response) -> Iterator[tuple[str, Manifest]]:
+def _events(answer: httpx2.Response) -> Generator[tuple[str, Manifest], None, None]:
     try:
         for line in answer.iter_lines():
             if line:
                 yield _event(line)
-    except httpx2.TransportError as error:
+    except (httpx2.RequestError, httpx2.StreamError) as error:
         raise AwayError(f"a watch was cut off: {_words(error)}") from error
     finally:
         answer.close()
@@ -310,4 +353,4 @@ def _seconds(text: str) -> float:
 
 def _words(error: Exception) -> str:
     """Return what went wrong, without what a header may have held."""
-    return _SECRETS.sub("Bearer ...", str(error)) or type(error).__name__
+    return " ".join(_SECRETS.sub("Bearer ...", str(error)).split()) or type(error).__name__

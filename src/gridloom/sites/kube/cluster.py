@@ -106,7 +106,7 @@ class Cluster:
 
     def copies(self, name: str, uid: str) -> Copies | None:
         """Return what the watches show of a job; nothing before they have shown everything."""
-        if self._mirror is None:
+        if self._mirror is None or not self._mirror.touch():
             return None
         runs = self._mirror.look(self._main.plural, name)
         pods = self._mirror.look(PODS.plural, name)
@@ -118,12 +118,12 @@ class Cluster:
     def have_done(self, todos: Sequence[tuple[KubeGang, Todo]]) -> None:
         """Begin what is to be done, if nothing is being done, and look on in any case."""
         now_s = self._outside.clock.monotonic_s()
+        watches = self._mirror is not None and self._mirror.touch()
         if self._asked is not None:
             if not self._asked.done():
                 return
             self._asked.result()  # a fault of ours is raised here
             self._asked = None
-        watches = self._mirror is not None and not self._mirror.is_over
         if now_s < self._resume_s or (watches and not todos):
             return
         self._asked_s = now_s
@@ -147,9 +147,8 @@ class Cluster:
         self._resume_s = self._outside.clock.monotonic_s() + pause_s
 
     def _connected(self) -> Api:
-        if self._api is None:
+        if self._api is None or self._mirror is None or not self._mirror.touch():
             self._api = self._outside.connect(self._place)
-        if self._mirror is None or self._mirror.is_over:
             ours = f"{PLANE_LABEL}={self._plane}"
             watched = [
                 Watched([self._main], ours, read_run, _run_of),

@@ -17,7 +17,7 @@ from gridloom.model.reason import Reason, Why
 from gridloom.sites.kube import hands, tell
 from gridloom.sites.kube.api import Api, Place
 from gridloom.sites.kube.cluster import Cluster, Outside, Todo
-from gridloom.sites.kube.endings import Ending
+from gridloom.sites.kube.endings import Ending, first_cause
 from gridloom.sites.kube.gang import FORMS, Handed, gang, numbered, plane_of, submission
 from gridloom.sites.kube.parse_pods import Phase
 from gridloom.sites.kube.render import Form, manifests
@@ -68,7 +68,7 @@ class KubeDriver:
             one = self._gang(orders[0].task)
             if one.handed is None:
                 self._write(one, site, orders)
-            self._act({one.directory})
+            self._act(self._gangs.keys())
         except InputError as error:
             reason = hands.refusal(SiteError(str(error)))
         except OSError as error:
@@ -169,7 +169,7 @@ class KubeDriver:
         stop = self._files.stop_of(task)
         if stop is not None and not one.stopped:  # before we were started
             self._stopped(one, stop.grace_s)
-        asked = stop.sentence if stop is not None else ""
+        asked = stop.sentence if stop is not None else "stopped" * one.stopped
         if heard.end is not None:
             return [*facts, *self._end(task, heard, one, index, asked=bool(stop))]
         if one.refusal is not None:
@@ -177,7 +177,7 @@ class KubeDriver:
         if one.handed is None:
             return facts
         if one.stopped and not one.may_be_placed and self._cluster(one).is_free:
-            sentence = f"{asked or 'stopped'}: Kubernetes had not taken it yet"
+            sentence = f"{asked}: Kubernetes had not taken it yet"
             heard.end = Outcome(
                 code=Why.STOP_REQUESTED, sentence=sentence, ended_s=self._clock.now_s()
             )
@@ -186,6 +186,8 @@ class KubeDriver:
         if end is not None:
             heard.end = self._found(task, one, index, asked, end)
             return [*facts, ended(task, heard.end)]
+        if heard.has_spoken and index in one.over_s:  # its lease must last until its end is known
+            return [*facts, TaskRunning(**who(task))]
         if not heard.has_spoken:
             seen = replace(one.seen, trouble=self._cluster(one).trouble())
             return [*facts, tell.wait_of(seen, index, who(task))]
@@ -209,7 +211,7 @@ class KubeDriver:
         """Return how a task ended: if its site asked it to stop, once the site has said why."""
         assert heard.end is not None
         if heard.end.code is Why.STOP_REQUESTED and not asked and not heard.is_explained:
-            told = tell.why_asked(heard.end, one.seen, one.taken.get(index))
+            told = tell.why_asked(heard.end, one.seen, first_cause([*one.taken.values()]))
             waited_s = self._clock.monotonic_s() - heard.end_seen_s
             if told is None and waited_s < _WORDLESS_S:
                 return [TaskRunning(**who(task))]
@@ -236,14 +238,22 @@ class KubeDriver:
         """Have done at each cluster what is to be done there, and never wait for it."""
         work: dict[Cluster, list[tuple[KubeGang, Todo]]] = {}
         for directory, one in list(self._gangs.items()):
+            if directory not in live:
+                self._look(one)
             todo = self._todo(one) if one.handed is not None else Todo()
-            if todo == Todo() and directory not in live:
+            if todo == Todo() and directory not in live and not self._is_owed(one):
                 del self._gangs[directory]
             elif one.handed is not None and one.refusal is None:
                 todos = work.setdefault(self._cluster(one), [])
                 todos += [] if todo == Todo() else [(one, todo)]
         for cluster, todos in work.items():
             cluster.have_done(todos)
+
+    def _is_owed(self, one: KubeGang) -> bool:
+        """Return whether a gang that nobody asks after may still have to be taken out."""
+        if one.placed is None or one.is_gone or one.is_deleted:
+            return False
+        return one.stopped and tell.ending(one.seen) is None
 
     def _todo(self, one: KubeGang) -> Todo:
         if one.placed is None:

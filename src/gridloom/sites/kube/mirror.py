@@ -1,5 +1,6 @@
 """Copies of a place's objects, kept up to date by watches in threads; looking at them is free."""
 
+import contextlib
 import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
@@ -49,7 +50,8 @@ class Mirror:
     """Copies of objects of some kinds at one place.
 
     A watch goes on from where the last one ended. Where that is too long ago, everything is listed
-    anew, so that what was deleted meanwhile is missed here, too.
+    anew, so that what was deleted meanwhile is missed here, too. When nobody has needed the copies
+    for a while, the watches end, and the client is closed.
     """
 
     def __init__(
@@ -70,21 +72,20 @@ class Mirror:
         self._troubles: dict[str, str] = {}
         self._looked_s = clock.monotonic_s()
         self._is_over = False
-        for one in watched:
-            executor.submit(self._follow, one)
+        self._left = len(watched)
+        self._threads = [executor.submit(self._follow, one) for one in watched]
 
-    @property
-    def is_over(self) -> bool:
-        """Whether nothing is watched any more."""
-        return self._is_over
-
-    def close(self) -> None:
-        """End the watches, each with what it hears next."""
-        self._is_over = True
+    def touch(self) -> bool:
+        """Say that the copies are needed; return whether they are still kept."""
+        for one in self._threads:
+            if one.done():
+                one.result()  # a fault of ours is raised here
+        with self._lock:
+            self._looked_s = self._clock.monotonic_s()
+            return not self._is_over
 
     def look(self, plural: str, key: str) -> tuple[Any, ...] | None:
         """Return what there is of a kind under a key; nothing before the kind was listed."""
-        self._looked_s = self._clock.monotonic_s()
         with self._lock:
             shelf = self._shelves.get(plural)
             return shelf.of(key) if shelf is not None else None
@@ -110,7 +111,11 @@ class Mirror:
                     self._troubles[watched.plural] = str(error)
                 self._rest(wait_s)
                 wait_s = min(2 * wait_s, _WAIT_MAX_S)
-        self._is_over = True
+        with self._lock:
+            self._left -= 1
+            is_last = not self._left
+        if is_last:
+            self._api.close()
 
     def _take_all(self, watched: Watched) -> None:
         objects, version = self._list(watched)
@@ -137,21 +142,28 @@ class Mirror:
         with self._lock:
             self._troubles.pop(watched.plural, None)
             shelf = self._shelves[watched.plural]
-        for kind, about in events:
-            if kind == "DELETED":
-                with self._lock:
-                    shelf.remove(_name(about))
-            elif kind in ("ADDED", "MODIFIED"):
-                kept = watched.read(about)
-                with self._lock:
-                    shelf.put(_name(about), watched.key(kept), kept)
-            version = about.get("metadata", {}).get("resourceVersion")
-            watched.version = str(version or watched.version)
-            if self._is_idle():
-                break
+        with contextlib.closing(events):
+            for kind, about in events:
+                self._take(watched, shelf, kind, about)
+                if self._is_idle():
+                    break
+
+    def _take(self, watched: Watched, shelf: "_Shelf", kind: str, about: Manifest) -> None:
+        if kind == "DELETED":
+            with self._lock:
+                shelf.remove(_name(about))
+        elif kind in ("ADDED", "MODIFIED"):
+            kept = watched.read(about)
+            with self._lock:
+                shelf.put(_name(about), watched.key(kept), kept)
+        version = about.get("metadata", {}).get("resourceVersion")
+        watched.version = str(version or watched.version)
 
     def _is_idle(self) -> bool:
-        return self._is_over or self._clock.monotonic_s() - self._looked_s > _IDLE_S
+        with self._lock:
+            idle_s = self._clock.monotonic_s() - self._looked_s
+            self._is_over = self._is_over or idle_s > _IDLE_S
+            return self._is_over
 
     def _rest(self, wait_s: float) -> None:
         until_s = self._clock.monotonic_s() + wait_s

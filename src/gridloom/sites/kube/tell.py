@@ -1,7 +1,5 @@
 """From what a cluster and supervisors say of a task to what has happened to it (pure)."""
 
-from collections.abc import Sequence
-
 import msgspec
 from msgspec.structs import replace
 
@@ -128,7 +126,7 @@ def why_asked(outcome: Outcome, seen: Seen, taken: Ending | None) -> Outcome | N
     Args:
         outcome: As its supervisor has it.
         seen: Its gang.
-        taken: What took its pod away.
+        taken: What took pods of it away, if something did.
 
     Returns:
         Nothing as long as the site's reason may still become known.
@@ -137,16 +135,18 @@ def why_asked(outcome: Outcome, seen: Seen, taken: Ending | None) -> Outcome | N
     found = seen.eviction or evicted(seen.workload, ever=True)
     if found is None and whole is not None and whole.kind in _BY_SITE:
         found = whole
-    if found is None and taken is not None and (whole or taken.kind is not EndKind.CANCELLED):
+    if found is None and taken is not None and taken.kind is not EndKind.CANCELLED:
         found = taken
-    if found is not None:
-        sentence = f"Kubernetes {_called(seen)}: {found.sentence}: {outcome.sentence}"
-        remedy = _REMEDIES.get(found.kind, "")
-        return replace(outcome, code=found.why, sentence=sentence, remedy=remedy)
-    if whole is not None and whole.kind is not EndKind.DONE:
+    if found is None and whole is None:
+        return None
+    if found is None and whole is not None and whole.kind is not EndKind.DONE:
         sentence = f"Kubernetes {_called(seen)} ended: {whole.sentence}: {outcome.sentence}"
         return replace(outcome, code=Why.PEER_LOST, sentence=sentence)
-    return outcome if whole is not None else None
+    found = found or taken
+    if found is None:
+        return outcome
+    sentence = f"Kubernetes {_called(seen)}: {found.sentence}: {outcome.sentence}"
+    return replace(outcome, code=found.why, sentence=sentence, remedy=_REMEDIES.get(found.kind, ""))
 
 
 def _waiting(seen: Seen, pod: PodSight | None) -> str:
@@ -183,8 +183,3 @@ def _called(seen: Seen) -> str:
 
 def _end(kind: EndKind, sentence: str) -> Ending:
     return Ending(kind=kind, why=CAUSES[kind], sentence=sentence)
-
-
-def taken_from(pods: Sequence[PodSight], index: int) -> Ending | None:
-    """Return what takes the pod of a task away, if something does."""
-    return next((pod.taken for pod in pods if pod.index == index and pod.taken), None)

@@ -159,6 +159,11 @@ def test_a_cluster_that_cannot_be_reached(desk: Desk) -> None:
     assert said.code == 1
     (only,) = said.json()["sites"][0]["findings"]
     assert (only["check"], only["state"]) == ("api", "fail")
+    grid = f"{grid}kubeconfig: /nowhere}}}}}}\n".replace("accelerators: 'h100:8', ", "")
+    (desk.place / "grid.yaml").write_text(grid)
+    shown = desk("grid", "show")
+    assert shown.code == 1
+    assert "the nodes of site c cannot be told: /nowhere cannot be used" in shown.err
 
 
 @pytest.mark.parametrize(

@@ -23,6 +23,7 @@ from gridloom.sites.kube.client import KubeClient
 from gridloom.sites.kube.diagnose import diagnose
 from gridloom.sites.kube.facts import Facts
 from gridloom.sites.kube.gather import gather
+from gridloom.sites.kube.inventory import with_nodes
 from gridloom.sites.kube.probe import probe
 from gridloom.sites.probe import Probed, diagnose_probe
 
@@ -256,6 +257,27 @@ def test_a_taint_that_is_tolerated(bed: Bed) -> None:
     _taint(bed)
     site = bed.site(tolerations=(KubeToleration(key="team"),))
     assert {one.state for one in bed.look(site)} == {"ok"}
+
+
+def test_nodes_that_the_cluster_tells(bed: Bed) -> None:
+    taint = {"spec": {"taints": [{"key": "team", "effect": "NoSchedule"}]}}
+    bed.change("v1", "nodes", "n1", taint)
+    bed.cluster.kubelet.add_node("n3", {"cpu": "8"})
+    rack = {"metadata": {"labels": {"topology.kubernetes.io/rack": "r1", "pool": "x"}}}
+    bed.change("v1", "nodes", "n2", rack)
+    answer = bed.api.do("list", "v1", "nodes")
+    found = with_nodes(bed.site(()), answer)
+    assert [(n.name, n.accelerator, n.count) for n in found.nodes] == [("n2", "gpu", 4)]
+    assert found.kubernetes is not None
+    assert found.kubernetes.devices == {"gpu": GPU}
+    chosen = with_nodes(bed.site((), node_selector={"pool": "x"}), answer)
+    assert (chosen.levels, chosen.nodes[0].path) == (("rack",), ("r1",))
+    tolerant = bed.site((), tolerations=(KubeToleration(key="team"),))
+    assert [node.name for node in with_nodes(tolerant, answer).nodes] == ["n1", "n2"]
+    with pytest.raises(SiteError, match="no node for the pods of site cloud"):
+        with_nodes(bed.site((), node_selector={"pool": "y"}), answer)
+    with pytest.raises(SiteError, match="cannot be read"):
+        with_nodes(bed.site((), node_selector={"a": "b"}), {"items": "x"})
 
 
 def test_a_clock_apart(bed: Bed) -> None:

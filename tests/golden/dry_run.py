@@ -30,7 +30,7 @@ sites:
     accelerators: a100:4
     slurm:
       python: /opt/gridloom/bin/python
-      rest: {url: "https://login.example.org:6820", user: ann, token_file: /home/ann/token}
+      rest: {url: "https://login.example.org:6820", user: ann, token_file: /data/ann/token}
   cloud:
     kind: kubernetes
     accelerators: a100:4

@@ -24,7 +24,7 @@ SEEN = ProbeSeen(
 )
 PROBED = Probed(
     engine="Slurm",
-    directory="/home/ann/probes",
+    directory="/data/ann/probes",
     python="/opt/python",
     submitted_s=1000.0,
     started_s=1002.0,
@@ -63,7 +63,7 @@ WRONG = {
     "not shared": (
         silent(ended="the probe, job 7 on n1, is failed"),
         {},
-        ("fail", "run directory", "/home/ann/probes is not here"),
+        ("fail", "run directory", "/data/ann/probes is not here"),
     ),
     "no gridloom": (
         silent(ended="x", log="a\n/opt/python: No module named gridloom.agent\nsrun: error"),

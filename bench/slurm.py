@@ -26,6 +26,8 @@ from functools import partial
 from pathlib import Path
 from typing import ParamSpec, TypeVar
 
+from msgspec import structs
+
 from gridloom.base.system import SystemClock
 from gridloom.model.event import AnyEvent
 from gridloom.model.inventory import CPU, Site, SlurmAccess, SlurmRest
@@ -67,12 +69,13 @@ class Cluster:
         token.write_text(self.says("scontrol", "token", "lifespan=36000"))
         url = f"http://127.0.0.1:{PORT + 3}"
         rest = SlurmRest(url=url, user="root", token_file=str(token))
-        common = {"network": "127.0.0.0/8", "partition": "low"}
+        by_commands = SlurmAccess(
+            network="127.0.0.0/8", partition="low", environment=self.environment
+        )
+        environment = {**self.environment, "PYTHONPATH": PATH}
         self.ways = {
-            "commands": SlurmAccess(**common, environment=self.environment),
-            "slurmrestd": SlurmAccess(
-                **common, environment={**self.environment, "PYTHONPATH": PATH}, rest=rest
-            ),
+            "commands": by_commands,
+            "slurmrestd": structs.replace(by_commands, rest=rest, environment=environment),
         }
 
     def says(self, *argv: str) -> str:
@@ -222,12 +225,8 @@ def observe(bed: Cluster, runs: Path, jobs: int) -> None:
     for _ in range(CYCLES):
         for way, driver in drivers.items():
             with bed.counted(asked.setdefault(way, Counter())):
-                told.setdefault(f"a cycle by {way}", []).append(
-                    timed(partial(watch.cycle, driver))
-                )
-            told.setdefault(f"the call by {way}", []).append(
-                timed(partial(engines[way].jobs, ids))
-            )
+                told.setdefault(f"a cycle by {way}", []).append(timed(partial(watch.cycle, driver)))
+            told.setdefault(f"the call by {way}", []).append(timed(partial(engines[way].jobs, ids)))
         told.setdefault("squeue", []).append(timed(lambda: bed.says("squeue")))
     print(f"{jobs} jobs that wait, {CYCLES} rounds: median (range)")
     for what, rows in told.items():

@@ -9,14 +9,11 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-import psutil
 import pytest
 from tests.beds.test_slurm import SLURM, Cluster
 from tests.contract.harness import (
     CLOCK,
     DriverHarness,
-    agents,
-    outermost_first,
 )
 from tests.contract.test_driver_leaves_nothing import test_nothing_survives  # noqa: F401
 from tests.contract.test_driver_life import *  # noqa: F403
@@ -30,9 +27,8 @@ from gridloom.ports.driver import Driver
 from gridloom.sites.slurm.client import SlurmClient
 from gridloom.sites.slurm.driver import SlurmDriver
 from gridloom.sites.slurm.engines import Engines
-from gridloom.sites.slurm.gang import gang_directory
 from gridloom.sites.threads import DaemonExecutor
-from gridloom.wire.agent import TaskOrder, TaskRef
+from gridloom.wire.agent import TaskOrder, TaskRef, gang_directory
 
 pytestmark = [pytest.mark.bed, pytest.mark.timeout(120)]
 
@@ -92,8 +88,8 @@ class SlurmHarness(DriverHarness):
     def look(self, order: TaskOrder) -> None:
         self._eyes.observe([order.task])
 
-    def guards(self, task: TaskRef) -> list[psutil.Process]:
-        return outermost_first(agents(str(gang_directory(self.runs, task))))
+    def watched(self, task: TaskRef) -> str:
+        return str(gang_directory(self.runs, task))
 
     def spoil(self, order: TaskOrder) -> None:
         directory = Path(gang_directory(self.runs, order.task))

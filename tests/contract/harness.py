@@ -78,9 +78,7 @@ class DriverHarness(ABC):
 
     def guards(self, task: TaskRef) -> list[psutil.Process]:
         """Return the processes that watch over the task, the outermost first."""
-        found = agents(self.watched(task))
-        pids = {process.pid for process in found}
-        return sorted(found, key=lambda process: process.ppid() in pids)
+        return outermost_first(agents(self.watched(task)))
 
     def plane(self, order: TaskOrder) -> list[str]:
         """Return the command line of a control plane that submits the order."""
@@ -130,8 +128,7 @@ class DriverHarness(ABC):
             meets=meets,
         )
 
-    @abstractmethod
-    def look(self, order: TaskOrder) -> None:
+    def look(self, order: TaskOrder) -> None:  # noqa: B027 - most sites start it by themselves
         """Do what a control plane does all the time, where an order needs that to be started."""
 
     def marks(self, order: TaskOrder, *names: str) -> list[psutil.Process]:
@@ -191,12 +188,6 @@ class LocalHarness(DriverHarness):
     def watched(self, task: TaskRef) -> str:
         return str(task_directory(self.runs, task))
 
-    def look(self, order: TaskOrder) -> None:
-        """Do nothing: an order is carried out at once."""
-
-    def guards(self, task: TaskRef) -> list[psutil.Process]:
-        return outermost_first(agents(str(task_directory(self.runs, task))))
-
 
 class KubeHarness(DriverHarness):
     """A pretended Kubernetes whose pods are real processes, with the rights of the role alone."""
@@ -219,9 +210,6 @@ class KubeHarness(DriverHarness):
 
     def watched(self, task: TaskRef) -> str:
         return str(gang_directory(self.runs, task))
-
-    def look(self, order: TaskOrder) -> None:
-        """Do nothing: an order is carried out at once."""
 
     def close(self) -> None:
         super().close()

@@ -21,7 +21,7 @@ from gridloom.sites.kube.gang import submission as kube_submission
 from gridloom.sites.kube.render import manifests, to_yaml
 from gridloom.sites.local.render import supervisor_argv
 from gridloom.sites.slurm import command
-from gridloom.sites.slurm.handing import handed_in
+from gridloom.sites.slurm.hand_in import handed_in
 from gridloom.wire.agent import TaskOrder, task_directory
 
 

@@ -18,8 +18,8 @@ _DryRun = Annotated[
     Parameter(
         name="--dry-run",
         negative=(),
-        help="Hand nothing in: check it, show where it would run and what each site would be"
-        " handed, and of a batch script what becomes of each option.",
+        help="Hand nothing in: print what each site's scheduler would be handed, and of a batch"
+        " script what becomes of each option.",
     ),
 ]
 
@@ -39,11 +39,12 @@ def submit(
     from gridloom.cli.prepare import prepare
     from gridloom.cli.wiring import Plane
 
-    found = usable(settings.read())
+    asked = settings.read()
+    found = asked if dry_run else usable(asked)
     prepared = with_known_dependencies(prepare(job, grid, found, SystemIds()), found)
     notes = notes_of(prepared)
     if dry_run:
-        return _show(prepared, found, notes, as_json=json)
+        return _would(prepared, found, notes, as_json=json)
     plane = Plane(found)
     job_ids = hand_in(plane, prepared)
     plane.start_background()
@@ -74,32 +75,32 @@ def tell(
 
 def notes_of(prepared: "Prepared") -> list[str]:
     """Return what whoever hands a job in must know, a sentence each."""
-    told = list(prepared.grid.notes)
     if prepared.script is None:
-        return told
+        return [*prepared.grid.notes]
     from gridloom.cli.batch_words import notes
 
-    return [*told, *notes(prepared.script)]
+    return [*prepared.grid.notes, *notes(prepared.script)]
 
 
-def _show(prepared: "Prepared", found: "Settings", notes: "Sequence[str]", *, as_json: bool) -> int:
-    """Print what would be handed in."""
+def _would(
+    prepared: "Prepared", found: "Settings", notes: "Sequence[str]", *, as_json: bool
+) -> int:
+    """Print what would be handed in; change nothing."""
     from gridloom.cli.batch_words import option_lines, options_json
     from gridloom.cli.dry_run import as_text, handouts
-    from gridloom.cli.handin import show_plan
     from gridloom.cli.output import emit, say
 
-    script, made = prepared.script, handouts(prepared, found)
+    made, script = handouts(prepared, found), prepared.script
     if as_json:
-        said = {"event": "checked", "name": prepared.spec.name, "job": prepared.spec}
+        said = {"event": "dry_run", "name": prepared.spec.name, "job": prepared.spec}
         options = options_json(script) if script else []
-        emit({**said, "options": options, "notes": notes, "sites": made})
+        emit({**said, "sites": made, "options": options, "notes": notes})
         return 0
-    show_plan(prepared)
-    for one in made:
-        sys.stdout.write(f"{as_text(one)}\n")
     lines = option_lines(script) if script else []
-    for line in [*lines, *(note for note in notes if note not in lines)]:
-        say(line)
-    say("nothing is handed in: this was a dry run")
+    for note in notes:
+        if note not in lines:
+            say(note, stderr=True)
+    sys.stdout.write("".join(f"# {line}\n" for line in lines))
+    sys.stdout.write("\n".join(map(as_text, made)))
+    say("nothing is handed in: this was a dry run", stderr=True)
     return 0

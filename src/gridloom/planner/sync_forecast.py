@@ -204,7 +204,7 @@ def _mean_fall(growth: float) -> float:
     """Return the mean of a power of the learning rate over its peak, along a cosine down."""
     turns = (math.pi * (place + 0.5) / _PLACES for place in range(_PLACES))
     rates = (_LEAST_RATE + (1 - _LEAST_RATE) * (1 + math.cos(turn)) / 2 for turn in turns)
-    return sum(rate**growth for rate in rates) / _PLACES
+    return sum(math.pow(rate, growth) for rate in rates) / _PLACES
 
 
 def _travel_s(payload: float, situation: SyncSituation) -> float:

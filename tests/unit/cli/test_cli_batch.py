@@ -213,15 +213,16 @@ def test_a_script_that_is_too_large_or_none(desk: Desk, call: Call) -> None:
 def test_a_dry_run_tells_what_becomes_of_each_option(desk: Desk, call: Call, home: Path) -> None:
     desk.script("-J run --gres=gpu:8", "--comment=x --array=1-2")
     answer = submit(call)
-    assert (answer.code, answer.err) == (0, "")
-    assert answer.out.splitlines()[-6:] == [
-        "",
-        "train.sbatch:2: -J run: it names the job here, too",
-        "train.sbatch:2: --gres=gpu:8: gridloom places it by this, and Slurm gets it as it is",
-        "train.sbatch:3: --comment=x: gridloom knows its jobs again by a comment of its own",
-        "train.sbatch:3: --array=1-2: each index is a job of gridloom",
-        "nothing is handed in: this was a dry run",
+    assert (answer.code, answer.err) == (0, "nothing is handed in: this was a dry run\n")
+    lines = answer.out.splitlines()
+    assert lines[:5] == [
+        "# train.sbatch:2: -J run: it names the job here, too",
+        "# train.sbatch:2: --gres=gpu:8: gridloom places it by this, and Slurm gets it as it is",
+        "# train.sbatch:3: --comment=x: gridloom knows its jobs again by a comment of its own",
+        "# train.sbatch:3: --array=1-2: each index is a job of gridloom",
+        "# hpc (slurm), through sbatch",
     ]
+    assert "#SBATCH --gres=gpu:8" in lines
     said = submit(call, "--json").json()
     assert [one["line"] for one in said["options"]] == [2, 2, 3, 3]
     assert said["notes"] == [
@@ -237,9 +238,10 @@ def test_a_dry_run_of_a_job_file_shows_its_plan(desk: Desk, call: Call) -> None:
     )
     answer = call("submit", "job.yaml", "--dry-run")
     assert answer.code == 0
-    assert answer.out.endswith("nothing is handed in: this was a dry run\n")
+    assert answer.out.startswith("# local (local), through this machine\n")
+    assert answer.err == "nothing is handed in: this was a dry run\n"
     said = call("submit", "job.yaml", "--dry-run", "--json").json()
-    assert (said["event"], said["options"], said["notes"]) == ("checked", [], [])
+    assert (said["event"], said["options"], said["notes"]) == ("dry_run", [], [])
 
 
 def test_here_it_runs_as_any_script_does_and_that_is_told(

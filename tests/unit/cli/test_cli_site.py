@@ -254,7 +254,7 @@ def test_a_dry_run_hands_nothing_in(desk: Desk, home: Path) -> None:
     ]
     assert "#SBATCH --gres=gpu:h100:8" in lines
     told = desk("submit", str(desk.place / "job.yaml"), "--dry-run", "--json").json()
-    assert told["event"] == "checked"
+    assert told["event"] == "dry_run"
     assert told["sites"][0]["commands"] == [["sbatch", "--parsable"]]
     assert {path.name for path in home.iterdir()} == {"sites"}
     assert json.loads((home / "sites" / "hpc.json").read_text())["asked"]["nodes"] == []

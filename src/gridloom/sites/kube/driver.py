@@ -103,6 +103,9 @@ class KubeDriver:
         self._act(groups)
         return facts
 
+    def standing(self, site: Site) -> None:
+        """Nodes are not watched: of those that a cluster takes away the pods on them tell."""
+
     def free_port(
         self, address: str, ports: tuple[int, int], taken: frozenset[int], count: int = 1
     ) -> int:

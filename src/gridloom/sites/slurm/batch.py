@@ -16,11 +16,11 @@ from gridloom.base.errors import InputError, Problem
 from gridloom.model.inventory import SlurmAccess
 from gridloom.model.spec import Batch
 from gridloom.sites.slurm.directives import directive
-from gridloom.sites.slurm.gang import LOG_FILE, comment, gang_directory, supervisor_argv
+from gridloom.sites.slurm.gang import LOG_FILE, comment, supervisor_argv
 from gridloom.sites.slurm.hostlist import compress
 from gridloom.sites.slurm.script import signal_text
 from gridloom.sites.slurm.submission import Signal
-from gridloom.wire.agent import TaskOrder
+from gridloom.wire.agent import TaskOrder, gang_directory
 from gridloom.wire.launch import ARRAY_INDEX_VARIABLE
 
 _ERRORS_VARIABLE = "GRIDLOOM_ERRORS"

@@ -101,15 +101,6 @@ def show(what: Shown, name: str = "") -> tuple[str, ...]:
     return ("scontrol", "--details", "--oneliner", "show", what, *((name,) if name else ()))
 
 
-def as_json(argv: tuple[str, ...]) -> tuple[str, ...]:
-    """Return the same command with its answer in JSON: squeue, sinfo and sacct since 21.08.
-
-    scontrol has it since 23.02. squeue of 22.05 then tells of all jobs, whichever are asked for.
-    """
-    shaping = ("--format=", "--delimiter=", "--noheader", "--parsable2", "--oneliner")
-    return (argv[0], "--json", *(word for word in argv[1:] if not word.startswith(shaping)))
-
-
 def sacctmgr(what: Literal["associations", "qos"], user: str = "") -> tuple[str, ...]:
     """Return the command that tells what a user may charge, or which qualities of service exist.
 
@@ -145,11 +136,6 @@ def scancel(
     how = (f"--signal={signal}", *whom) if signal else ()
     which = ("--state=PENDING",) if only_waiting else ()
     return ("scancel", *how, *which, str(job_id))
-
-
-def control(verb: Literal["hold", "release", "requeue"], job_id: int) -> tuple[str, ...]:
-    """Return the command that holds, releases or requeues a job."""
-    return ("scontrol", verb, str(job_id))
 
 
 def _squeue(job_ids: Iterable[int]) -> tuple[str, ...]:

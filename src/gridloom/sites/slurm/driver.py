@@ -20,14 +20,8 @@ from gridloom.model.life import Outcome
 from gridloom.model.reason import Reason, Why
 from gridloom.sites.reports import ended, events, who
 from gridloom.sites.slurm.engine import AwayError, SlurmEngine
-from gridloom.sites.slurm.gang import (
-    JOB_FILE,
-    SCRIPT_FILE,
-    Placed,
-    gang,
-    gang_directory,
-)
-from gridloom.sites.slurm.handing import handed_in
+from gridloom.sites.slurm.gang import JOB_FILE, SCRIPT_FILE, Placed, gang
+from gridloom.sites.slurm.hand_in import handed_in
 from gridloom.sites.slurm.records import Job
 from gridloom.sites.slurm.standing import NodeWatch
 from gridloom.sites.slurm.submission import Submission
@@ -44,6 +38,7 @@ from gridloom.wire.agent import (
     StopOrder,
     TaskOrder,
     TaskRef,
+    gang_directory,
     task_directory,
 )
 
@@ -179,7 +174,8 @@ class SlurmDriver:
         self, directory: Path, orders: Sequence[TaskOrder], access: SlurmAccess
     ) -> None:
         handed = handed_in(orders, self._runs, access, sys.executable)
-        for order in handed.orders:
+        orders = handed.orders
+        for order in orders:
             for rank in order.ranks:
                 Path(rank.log_file).parent.mkdir(parents=True, exist_ok=True)
             place = Path(task_directory(self._runs, order.task))
@@ -188,7 +184,8 @@ class SlurmDriver:
         directory.mkdir(parents=True, exist_ok=True)
         replace_file(directory / GANG_FILE, encode(gang(orders, self._runs, access)))
         replace_file(directory / SCRIPT_FILE, handed.script.encode())
-        mark = _Mark(access=access, submission=handed.asked, speaker=handed.speaker)
+        speaker = orders[0].task if orders[0].batch else None
+        mark = _Mark(access=access, submission=handed.asked, speaker=speaker)
         replace_file(directory / _ACCESS_FILE, encode(mark))
 
     def _hand_in(self, one: _Gang, engine: SlurmEngine) -> None:

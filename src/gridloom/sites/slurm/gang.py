@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from gridloom.model.inventory import CPU, SlurmAccess
 from gridloom.sites.slurm.records import Gres
 from gridloom.sites.slurm.submission import Component, Signal, Submission
-from gridloom.wire.agent import Gang, TaskOrder, TaskRef, life_directory, task_directory
+from gridloom.wire.agent import Gang, TaskOrder, TaskRef, gang_directory, task_directory
 
 SCRIPT_FILE = "batch.sh"
 JOB_FILE = "job.json"
@@ -32,12 +32,6 @@ class Placed(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     slurm_id: int
-
-
-def gang_directory(runs: PurePath, task: TaskRef) -> PurePath:
-    """Return where the gang of a task has its files."""
-    life = life_directory(runs / task.job_id, task.attempt, task.life)
-    return life / f"gang.{task.site}"
 
 
 def comment(plane: str, task: TaskRef) -> str:

@@ -49,16 +49,6 @@ from gridloom.sites.slurm.parse_queue import SACCT_FORMAT, SINFO_FORMAT, SQUEUE_
             ["scancel", "--signal=USR1", "--batch", "7"],
         ),
         (command.scancel(7, signal="KILL", to="both"), ["scancel", "--signal=KILL", "--full", "7"]),
-        (command.control("requeue", 7), ["scontrol", "requeue", "7"]),
-        (command.as_json(command.squeue([3])), ["squeue", "--json", "--states=all", "--jobs=3,3"]),
-        (
-            command.as_json(command.sacct([3])),
-            ["sacct", "--json", "--allocations", "--duplicates", "--jobs=3"],
-        ),
-        (
-            command.as_json(command.show("job", "7")),
-            ["scontrol", "--json", "--details", "show", "job", "7"],
-        ),
     ],
     ids=str,
 )

@@ -6,8 +6,9 @@ from typing import Any
 from tests.unit.sites.slurm.orders import order, ref
 
 from gridloom.model.inventory import SlurmAccess, SlurmRest
-from gridloom.sites.slurm.gang import comment, gang, gang_directory, submission, supervisor_argv
+from gridloom.sites.slurm.gang import comment, gang, submission, supervisor_argv
 from gridloom.sites.slurm.script import render
+from gridloom.wire.agent import gang_directory
 
 RUNS = Path("/runs")
 

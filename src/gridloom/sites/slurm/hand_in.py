@@ -1,4 +1,4 @@
-"""From the orders of tasks to all that Slurm is handed for them (pure)."""
+"""What a Slurm is handed for the tasks that start together at a site (pure)."""
 
 from collections.abc import Sequence
 from pathlib import PurePath
@@ -8,32 +8,30 @@ import msgspec
 from gridloom.base.errors import InputError
 from gridloom.model.inventory import SlurmAccess
 from gridloom.sites.slurm.batch import batch_order, render_batch
-from gridloom.sites.slurm.gang import gang_directory, plane_of, submission, supervisor_argv
+from gridloom.sites.slurm.gang import plane_of, submission, supervisor_argv
 from gridloom.sites.slurm.script import render
 from gridloom.sites.slurm.submission import Submission
-from gridloom.wire.agent import TaskOrder, TaskRef
+from gridloom.wire.agent import TaskOrder, gang_directory
 
 
 class HandedIn(msgspec.Struct, frozen=True, kw_only=True):
     """One job of Slurm.
 
     Attributes:
-        asked: What it asks for.
+        asked: What it is asked for.
         script: The same as a batch script, with what it runs.
-        orders: What the supervisors find that it starts.
-        speaker: Of a user's own script, the task whose supervisor speaks for all.
+        orders: Of its tasks, in rank order, as their supervisors are to have them.
     """
 
     asked: Submission
     script: str
     orders: tuple[TaskOrder, ...]
-    speaker: TaskRef | None = None
 
 
 def handed_in(
     orders: Sequence[TaskOrder], runs: PurePath, access: SlurmAccess, python: str
 ) -> HandedIn:
-    """Return the job that tasks of one site are.
+    """Return what Slurm is handed.
 
     Args:
         orders: Of the tasks, in rank order.
@@ -44,16 +42,12 @@ def handed_in(
     Raises:
         InputError: It cannot be written as a batch script, or not be handed in that way.
     """
-    python, plane = access.python or python, plane_of(runs)
-    asked = submission(orders, runs, access, plane)
+    python = access.python or python
+    asked = submission(orders, runs, access, plane_of(runs))
     if orders[0].batch is None:
         argv = supervisor_argv(python, gang_directory(runs, orders[0].task))
         return HandedIn(asked=asked, script=render(asked, argv), orders=tuple(orders))
     if access.rest is not None:
-        raise InputError("a batch script is handed in by sbatch, and not by slurmrestd")
-    return HandedIn(
-        asked=asked,
-        script=render_batch(orders, runs, access, plane, python),
-        orders=tuple(map(batch_order, orders)),
-        speaker=orders[0].task,
-    )
+        raise InputError("a batch script is handed in by sbatch, and not through slurmrestd")
+    script = render_batch(orders, runs, access, plane_of(runs), python)
+    return HandedIn(asked=asked, script=script, orders=tuple(map(batch_order, orders)))

@@ -1,5 +1,6 @@
 """Nodes that sites tell themselves, because the grid file leaves them out."""
 
+import contextlib
 from collections.abc import Callable
 from pathlib import Path
 
@@ -90,7 +91,8 @@ def _slurm(site: Site) -> Callable[[], Site]:
 def _kubernetes(site: Site) -> Callable[[], Site]:
     access = site.kubernetes
     assert access is not None  # the grid file was checked
-    told = kube_client(Place.of(access), SystemClock()).ask(NODES_PATH).body
+    with contextlib.closing(kube_client(Place.of(access), SystemClock())) as api:
+        told = api.ask(NODES_PATH).body
     return lambda: kube_with_nodes(site, told)
 
 

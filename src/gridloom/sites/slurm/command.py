@@ -108,17 +108,20 @@ def show(what: Shown, name: str = "") -> tuple[str, ...]:
     return ("scontrol", "--details", "--oneliner", "show", what, *((name,) if name else ()))
 
 
-def associations(user: str) -> tuple[str, ...]:
-    """Return the command that tells what a user may charge: account, partition, qualities."""
+def sacctmgr(what: Literal["associations", "qos"], user: str = "") -> tuple[str, ...]:
+    """Return the command that tells what a user may charge, or which qualities of service exist.
+
+    Args:
+        what: Account, partition and qualities of each association; or names of qualities.
+        user: Whose associations; empty for everybody's.
+    """
+    columns = {"associations": "account,partition,qos", "qos": "name"}[what]
+    whose = (f"user={user}",) if user else ()
     return (
-        *("sacctmgr", "--noheader", "--parsable2", "show", "associations"),
-        *(f"user={user}", "format=account,partition,qos"),
+        *("sacctmgr", "--noheader", "--parsable2", "show", what),
+        *whose,
+        f"format={columns}",
     )
-
-
-def qualities() -> tuple[str, ...]:
-    """Return the command that tells the names of all qualities of service."""
-    return ("sacctmgr", "--noheader", "--parsable2", "show", "qos", "format=name")
 
 
 def scancel(

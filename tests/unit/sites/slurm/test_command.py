@@ -74,3 +74,12 @@ def test_the_job_that_was_handed_in(printed: str) -> None:
 def test_what_is_no_job(printed: str) -> None:
     with pytest.raises(SiteError, match="sbatch printed no job id"):
         command.submitted(printed)
+
+
+def test_who_may_charge_what() -> None:
+    words = ("sacctmgr", "--noheader", "--parsable2", "show")
+    assert command.sacctmgr("qos") == (*words, "qos", "format=name")
+    assert command.sacctmgr("associations", "ann") == (
+        *(*words, "associations", "user=ann"),
+        "format=account,partition,qos",
+    )

@@ -479,9 +479,9 @@ def test_what_would_never_start_is_taken_back_and_refused(desk: Desk) -> None:
     desk.slurm.jobs[7] |= {"%r": "Resources"}
     desk.look()
     desk.slurm.jobs[7] |= {"%r": "PartitionNodeLimit"}
-    for _ in range(3):
-        facts = desk.look()
-    refused = [fact for fact in facts if isinstance(fact, TaskRefused)]
+    desk.look()
+    desk.look()
+    refused = [fact for fact in desk.look() if isinstance(fact, TaskRefused)]
     assert len(refused) == 2
     assert refused[0].reason.sentence.startswith("Slurm job 7 would never start: it asks for more")
     assert refused[0].reason.remedy.startswith("ask for another number of nodes")

@@ -73,7 +73,7 @@ test-beds: setup
 	@$(PYTEST) -q -m bed tests/beds
 
 test-slurm: setup
-	@$(PYTEST) -q -m bed tests/beds/test_slurm*.py
+	@$(PYTEST) -q -m bed tests/beds/test_s[bil]*.py
 
 test-long: setup
 	@$(PYTEST) -q --numprocesses 2 --dist worksteal --hypothesis-profile long --timeout 3000 tests/property tests/world

@@ -252,7 +252,7 @@ def test_a_preempted_job_saves_and_goes_on_when_its_turn_comes(
     desk: Desk, clusters: dict[str, Cluster]
 ) -> None:
     cluster = clusters["sita"]
-    job_id = desk.submit(40, 4, "sita")
+    job_id = desk.submit(80, 4, "sita")
     desk.waits(job_id, lambda job: job["step"] >= 10)
     other = cluster.fill("high")
     job = desk.waits(job_id, lambda job: job["attempt"] == 2 and bool(job["waits"]))

@@ -244,7 +244,7 @@ def test_what_waits_at_the_far_end_is_cancelled(desk: Desk) -> None:
 
 
 def test_a_job_that_is_preempted_at_the_far_end_goes_on(desk: Desk) -> None:
-    job_id = desk.runs(40)
+    job_id = desk.runs(100)
     desk.waits(job_id, lambda job: job["step"] >= 10)
     other = desk.far.fill("high")
     job = desk.waits(job_id, lambda job: job["attempt"] == 2 and bool(job["waits"]))

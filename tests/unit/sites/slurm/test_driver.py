@@ -56,6 +56,7 @@ class ScriptedSlurm(SlurmClient):
     error: SiteError | None = None
     dies: bool = False
     accounts: dict[int, str] = field(default_factory=dict)
+    parts: dict[int, list[int]] = field(default_factory=dict)
 
     def run(self, argv: Sequence[str], environment: Mapping[str, str], stdin: str = "") -> str:
         assert environment == ENVIRONMENT
@@ -89,7 +90,8 @@ class ScriptedSlurm(SlurmClient):
                 assert tool == "squeue"
         asked = [word.removeprefix("--jobs=") for word in argv if word.startswith("--jobs=")]
         ids = [int(one) for one in asked[0].split(",")] if asked else list(self.jobs)
-        known = [one for one in dict.fromkeys(ids) if one in self.jobs]
+        every = [part for one in ids for part in self.parts.get(one, [one])]
+        known = [one for one in dict.fromkeys(every) if one in self.jobs]
         if not argv[-1].startswith("--format="):
             return "".join(f"{one} {self.jobs[one].get('preempted', 'N/A')}\n" for one in known)
         rows = [self._row(one) for one in known]
@@ -345,6 +347,20 @@ def test_a_job_that_ends_within_the_grace_of_a_preemption_was_preempted(desk: De
     assert outcomes(desk.look()) == [Why.PREEMPTED] * 2
     assert outcomes(desk.look()) == [Why.PREEMPTED] * 2
     assert desk.slurm.calls[before:] == ["squeue"] * 3, "once to ask whether it was preempted"
+
+
+def test_a_job_in_parts_was_preempted_if_any_part_was(desk: Desk) -> None:
+    desk.submit()
+    desk.look()
+    desk.says(Alive)
+    desk.says(Alive, "n2")
+    first = {"%T": "COMPLETED", "%i": "7+0"}
+    desk.slurm.jobs |= {7: desk.slurm.jobs[7] | first, 8: first | {"%i": "7+1"}}
+    desk.slurm.jobs[8]["preempted"] = "2026-01-01T00:00:00"
+    desk.slurm.parts = {7: [7, 8]}
+    desk.look()
+    desk.look()
+    assert outcomes(desk.look()) == [Why.PREEMPTED] * 2
 
 
 @pytest.mark.parametrize(

@@ -265,7 +265,10 @@ def agents(part: str) -> list[psutil.Process]:
 
 
 def outermost_first(processes: Iterable[psutil.Process]) -> list[psutil.Process]:
-    """Return processes, those first whose parent is none of them."""
-    found = [*processes]
-    pids = {process.pid for process in found}
-    return sorted(found, key=lambda process: process.ppid() in pids)
+    """Return processes that have not ended meanwhile, those first whose parent is none of them."""
+    parents: dict[psutil.Process, int] = {}
+    for process in processes:
+        with contextlib.suppress(psutil.Error):
+            parents[process] = process.ppid()
+    pids = {process.pid for process in parents}
+    return sorted(parents, key=lambda process: parents[process] in pids)

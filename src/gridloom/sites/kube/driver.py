@@ -252,6 +252,7 @@ class KubeDriver:
         for directory, one in list(self._gangs.items()):
             if directory not in live:
                 self._look(one)
+                self._forsaken(one)
             todo = self._todo(one) if one.handed is not None else Todo()
             if todo == Todo() and directory not in live and not self._is_owed(one):
                 del self._gangs[directory]
@@ -260,6 +261,15 @@ class KubeDriver:
                 todos += [] if todo == Todo() else [(one, todo)]
         for cluster, todos in work.items():
             cluster.have_done(todos)
+
+    def _forsaken(self, one: KubeGang) -> None:
+        """Stop a gang that was asked after, and is not any more before it has ended.
+
+        It was taken for dead, perhaps while it waited: then nothing of it is to stay at the
+        cluster. What runs ends by its lease.
+        """
+        if any(heard.end is None for heard in one.heard.values()):
+            one.stopped = True
 
     def _is_owed(self, one: KubeGang) -> bool:
         """Return whether a gang that nobody asks after may still have to be taken out."""

@@ -37,7 +37,7 @@ def hand_in(api: Api, gang: KubeGang) -> None:
             return
         gang.mark()
         if found is None:
-            made += [api.apply(one) for one in others]
+            made += [_applied(api, one) for one in others]
             found = _applied(api, main)
             made.append(found)
         _own(api, found, others)
@@ -110,27 +110,27 @@ def _own(api: Api, main: Manifest, others: Sequence[Manifest]) -> None:
             api.merge(resource_of(one), one["metadata"]["name"], change)
 
 
-def _applied(api: Api, main: Manifest) -> Manifest:
+def _applied(api: Api, one: Manifest) -> Manifest:
     try:
-        return api.apply(main)
+        return api.apply(one)
     except RefusedError as error:
-        found = _found(api, main) if error.code == _CONFLICT else None
+        found = _found(api, one) if error.code == _CONFLICT else None
         if found is None:
             raise
         return found
 
 
-def _found(api: Api, main: Manifest) -> Manifest | None:
-    """Return the job if the cluster has it.
+def _found(api: Api, one: Manifest) -> Manifest | None:
+    """Return an object if the cluster has it.
 
     Raises:
         RefusedError: It has another one of that name.
     """
-    name = main["metadata"]["name"]
-    found = api.get(resource_of(main), name)
+    name = one["metadata"]["name"]
+    found = api.get(resource_of(one), name)
     if found is None:
         return None
-    wanted, labels = main["metadata"]["labels"], found["metadata"].get("labels") or {}
+    wanted, labels = one["metadata"]["labels"], found["metadata"].get("labels") or {}
     if any(labels.get(label) != wanted.get(label) for label in _OURS):
-        raise RefusedError(_CONFLICT, f"there is another {main['kind']} {name}")
+        raise RefusedError(_CONFLICT, f"there is another {one['kind']} {name}")
     return found

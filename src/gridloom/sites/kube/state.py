@@ -4,7 +4,7 @@ from pathlib import Path
 
 import yaml
 
-from gridloom.base.codec import decode, encode
+from gridloom.base.codec import encode
 from gridloom.base.files import replace_file
 from gridloom.model.reason import Reason
 from gridloom.sites.kube.endings import Ending
@@ -105,6 +105,15 @@ class KubeGang:
         (self.directory / _MARK_FILE).unlink(missing_ok=True)
 
     def place(self, uid: str) -> None:
-        """Note which job of the cluster it is."""
-        replace_file(self.directory / PLACED_FILE, encode(Placed(uid=uid)))
-        self.placed = decode(encode(Placed(uid=uid)), Placed)
+        """Note which job of the cluster it is.
+
+        Raises:
+            OSError: That cannot be done, and nobody else has.
+        """
+        placed, path = Placed(uid=uid), self.directory / PLACED_FILE
+        try:
+            replace_file(path, encode(placed))
+        except OSError:
+            if read(path, Placed) != placed:
+                raise
+        self.placed = placed

@@ -305,6 +305,16 @@ def test_what_nobody_asks_after_is_still_taken_out(desk: Desk) -> None:
     assert [one["metadata"]["labels"]["gridloom/job"] for one in desk.jobs()] == ["next"]
 
 
+def test_what_was_taken_for_dead_while_it_waited_does_not_stay_in_the_queue(desk: Desk) -> None:
+    desk.queue(cpus=1)
+    desk.submit()
+    desk.waits("insufficient quota")
+    until_s = desk.clock.monotonic_s() + PATIENCE_S
+    while desk.jobs():
+        desk.driver.observe([])
+        assert desk.clock.monotonic_s() < until_s
+
+
 def test_logs_that_may_not_be_read_are_done_without(desk: Desk) -> None:
     desk.fails("get", "pods/log", code=403, times=0)
     desk.submit()

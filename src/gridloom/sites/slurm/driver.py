@@ -246,9 +246,11 @@ class SlurmDriver:
                 one.seen = replace(one.seen, trouble=str(error))
 
     def _take_in(self, one: _Gang, slurm_id: int, job: Job | None, engine: SlurmEngine) -> None:
-        one.seen = Seen(slurm_id=slurm_id, job=job or one.seen.job, is_gone=job is None)
+        one.seen = one.seen.after(job)
         one.over_looks += one.seen.is_over
-        if one.stopped and not one.cancelled and one.seen.waits:
+        # Where it starts again is decided here: at its site it would find itself started before
+        to_end = one.stopped or one.seen.is_put_back
+        if to_end and not one.cancelled and one.seen.waits:
             engine.cancel(slurm_id)
             one.cancelled = True
 

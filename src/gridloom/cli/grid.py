@@ -31,7 +31,8 @@ def show(*, grid: Grid = None, json: Json = False) -> int:
     found = load_grid(grid, settings.read())
     inventory = found.inventory
     if json:
-        emit({"source": found.source, "grid": inventory, "bookings": found.bookings})
+        told = {"source": found.source, "grid": inventory, "bookings": found.bookings}
+        emit({**told, "notes": found.notes})
         return 0
     say(f"grid: {found.source}")
     for note in found.notes:

@@ -189,7 +189,9 @@ def _same_file(present: Inventory, prepared: Prepared) -> bool:
 
 def _without_nodes(inventory: Inventory, told: Sequence[str]) -> Inventory:
     sites = tuple(
-        replace(site, nodes=(), levels=(), slurm=None) if site.name in told else site
+        replace(site, nodes=(), levels=(), slurm=None, kubernetes=None)
+        if site.name in told
+        else site
         for site in inventory.sites
     )
     return replace(inventory, sites=sites)

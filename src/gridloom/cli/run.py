@@ -27,8 +27,6 @@ def run(job: JobPath, /, *, grid: Grid = None, yes: Yes = False, json: Json = Fa
         remedy = f"hand it in by `gridloom submit {job}`"
         message = "`run` follows one job, and this is an array of jobs"
         raise InputError([prepared.file.problem(("array",), message, remedy)])
-    for note in prepared.grid.notes:
-        say(note, stderr=True)
     if not json:
         show_plan(prepared)
         for note in notes_of(prepared):

@@ -1,5 +1,6 @@
 """What `gridloom site check` looks at, by the kind of a site."""
 
+import contextlib
 from collections.abc import Callable
 from pathlib import Path
 
@@ -18,7 +19,9 @@ from gridloom.sites.finding import Finding, fail, has_failed, ok
 from gridloom.sites.kube.api import Place
 from gridloom.sites.kube.diagnose import diagnose as kube_diagnose
 from gridloom.sites.kube.facts import Facts as KubeFacts
+from gridloom.sites.kube.gather import NODES_PATH
 from gridloom.sites.kube.gather import gather as kube_gather
+from gridloom.sites.kube.inventory import with_nodes as kube_with_nodes
 from gridloom.sites.kube.probe import probe as kube_probe
 from gridloom.sites.local.inventory import discover
 from gridloom.sites.probe import Probed, diagnose_probe
@@ -82,17 +85,21 @@ def _kubernetes(site: Site, settings: Settings, probe_s: float | None) -> tuple[
     access, clock = site.kubernetes, SystemClock()
     assert access is not None  # the grid file was checked
     try:
-        api = kube_client(Place.of(access), clock)
+        client = kube_client(Place.of(access), clock)
     except SiteError as error:
         return kube_diagnose(site, KubeFacts(trouble=str(error)))
-    found = kube_diagnose(site, kube_gather(site, api, settings.runs, clock))
-    if probe_s is None or has_failed(found):
-        return found
+    with contextlib.closing(client) as api:
+        if not site.nodes:
+            with contextlib.suppress(SiteError):  # the findings will say why
+                site = kube_with_nodes(site, api.ask(NODES_PATH).body)
+        found = kube_diagnose(site, kube_gather(site, api, settings.runs, clock))
+        if probe_s is None or has_failed(found):
+            return found
 
-    def run(place: Path) -> Probed:
-        return kube_probe(site, api, place, timeout_s=probe_s, clock=clock)
+        def run(place: Path) -> Probed:
+            return kube_probe(site, api, place, timeout_s=probe_s, clock=clock)
 
-    return (*found, *_probed(site, settings, run, access.network))
+        return (*found, *_probed(site, settings, run, access.network))
 
 
 def _with_nodes(site: Site, cluster: Cluster) -> Site:

@@ -35,13 +35,13 @@ def manifest(
 
     from gridloom.cli import settings
     from gridloom.cli.output import emit
-    from gridloom.cli.prepare import load_grid
+    from gridloom.cli.prepare import read_grid_file
     from gridloom.sites.kube.gang import FORMS
     from gridloom.sites.kube.render import to_yaml
     from gridloom.sites.kube.role import Access, role_manifests
 
     assert engine == "kube"
-    found = load_grid(grid, settings.read())
+    found = read_grid_file(grid, settings.read())
     access = _find(found.inventory.sites, site, found.source).kubernetes
     assert access is not None
     rights = Access(

@@ -1,5 +1,7 @@
 """Nodes that sites tell themselves, because the grid file leaves them out."""
 
+import contextlib
+from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
@@ -11,8 +13,11 @@ from gridloom.base.files import replace_file
 from gridloom.base.system import SystemClock
 from gridloom.base.units import format_duration
 from gridloom.cli.settings import Settings
-from gridloom.cli.wiring import slurm_of
+from gridloom.cli.wiring import kube_client, slurm_of
 from gridloom.model.inventory import Inventory, Site
+from gridloom.sites.kube.api import Place
+from gridloom.sites.kube.gather import NODES_PATH
+from gridloom.sites.kube.inventory import with_nodes as kube_with_nodes
 from gridloom.sites.slurm.gather import cluster
 from gridloom.sites.slurm.inventory import with_nodes
 
@@ -57,9 +62,8 @@ def with_told_nodes(
 
 def _asked(site: Site, settings: Settings, source: str) -> tuple[Site, str]:
     file, clock = settings.told_nodes / f"{site.name}.json", SystemClock()
-    engine, commands = slurm_of(site)
     try:
-        told = cluster(engine, commands)
+        read = _KINDS[site.kind](site)
     except SiteError as error:
         kept = _kept(file, site)
         if kept is None:
@@ -70,13 +74,33 @@ def _asked(site: Site, settings: Settings, source: str) -> tuple[Site, str]:
         age = format_duration(max(0.0, clock.now_s() - kept.told_s))
         return kept.site, f"site {site.name} does not answer: its nodes are those of {age} ago"
     try:
-        found = with_nodes(site, told)
+        found = read()
     except SiteError as error:
         remedy = f"`gridloom site check {site.name}` tells more"
-        field = f"sites.{site.name}.slurm"
+        field = f"sites.{site.name}.{site.kind}"
         raise InputError([Problem(str(error), remedy, file=source, field=field)]) from error
     _keep(file, _Told(asked=site, site=found, told_s=clock.now_s()))
     return found, ""
+
+
+def _slurm(site: Site) -> Callable[[], Site]:
+    told = cluster(*slurm_of(site))
+    return lambda: with_nodes(site, told)
+
+
+def _kubernetes(site: Site) -> Callable[[], Site]:
+    access = site.kubernetes
+    assert access is not None  # the grid file was checked
+    with contextlib.closing(kube_client(Place.of(access), SystemClock())) as api:
+        told = api.ask(NODES_PATH).body
+    return lambda: kube_with_nodes(site, told)
+
+
+_KINDS: dict[str, Callable[[Site], Callable[[], Site]]] = {
+    "slurm": _slurm,
+    "kubernetes": _kubernetes,
+}
+"""Asks a site; what is returned makes a site with nodes of the answer."""
 
 
 def _kept(file: Path, site: Site) -> _Told | None:

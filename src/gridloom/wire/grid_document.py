@@ -31,7 +31,7 @@ from gridloom.wire.topology_document import (
     NodeTemplateDocument,
 )
 
-TELLS_NODES = ("slurm",)
+TELLS_NODES = ("slurm", "kubernetes")
 """Kinds of sites whose own scheduler tells their nodes where the file does not."""
 
 FORMS_OF_NODES = ("nodes", "accelerators", "topology")
@@ -80,7 +80,7 @@ class SiteDocument(Document):
     nodes: dict[str, NodeDocument] = Field(
         {},
         description="Its machines by name, or by a range of names as `n[001-128]`. Where"
-        " `kind: slurm` and nothing says what they are: those that Slurm tells.",
+        " nothing says what they are, those that its own Slurm or Kubernetes tells.",
         json_schema_extra={"propertyNames": {"pattern": f"^{RANGE_PATTERN}$"}},
     )
     levels: Annotated[

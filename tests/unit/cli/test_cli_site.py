@@ -1,11 +1,15 @@
 """`gridloom site`, `submit --dry-run`, and nodes that a site tells, beside played commands."""
 
 import json
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.fakes.kube_api.account import POD_ENVIRONMENT, kubeconfig
+from tests.fakes.kube_api.cluster import Cluster
+from tests.fakes.kube_api.controllers.kubelet import Play
 from tests.unit.cli.conftest import Answer
 from tests.unit.sites.slurm.samples import DATA
 
@@ -159,6 +163,11 @@ def test_a_cluster_that_cannot_be_reached(desk: Desk) -> None:
     assert said.code == 1
     (only,) = said.json()["sites"][0]["findings"]
     assert (only["check"], only["state"]) == ("api", "fail")
+    grid = f"{grid}kubeconfig: /nowhere}}}}}}\n".replace("accelerators: 'h100:8', ", "")
+    (desk.place / "grid.yaml").write_text(grid)
+    shown = desk("grid", "show")
+    assert shown.code == 1
+    assert "the nodes of site c cannot be told: /nowhere cannot be used" in shown.err
 
 
 @pytest.mark.parametrize(
@@ -173,6 +182,41 @@ def test_bad_input(desk: Desk, words: tuple[str, ...], said: str) -> None:
     answer = desk(*words)
     assert answer.code == 2
     assert said in answer.err
+
+
+def test_a_cluster_that_is_well(desk: Desk) -> None:
+    with Cluster(plays=lambda _: Play(real=True), folder=desk.place / "pods") as cluster:
+        cluster.kubelet.add_node("n1", {"cpu": "8"})
+        config = kubeconfig(cluster.api, desk.place, namespace="team")
+        access = {
+            "kubeconfig": str(config),
+            "namespace": "team",
+            "image": "i",
+            "python": sys.executable,
+            "network": "127.0.0.0/8",
+            "environment": POD_ENVIRONMENT,
+        }
+        grid = {"sites": {"cloud": {"kind": "kubernetes", "kubernetes": access}}}
+        (desk.place / "grid.yaml").write_text(json.dumps(grid))
+        said = desk("site", "check", "--json", "--probe-timeout", "20s")
+        assert said.code == 0, said.out
+        checks = [one["check"] for one in said.json()["sites"][0]["findings"]]
+        assert checks[:4] == ["api", "clock", "rights", "devices"]
+        assert checks[-5:] == ["probe", "python", "run directory", "network", "clock"]
+        (node,) = desk("grid", "show", "--json").json()["grid"]["sites"][0]["nodes"]
+        assert (node["name"], node["accelerator"], node["count"]) == ("n1", "cpu", 8)
+
+
+def test_accounts_that_may_not_be_read(desk: Desk) -> None:
+    for name in ("sacctmgr", "sbatch"):
+        (desk.bin / name).write_text("#!/bin/sh\necho no >&2\nexit 1\n")
+    no_wiring = SCONTROL.replace(f"cat {DATA}/scontrol-topology-22.05.txt", "echo SwitchName")
+    (desk.bin / "scontrol").write_text(no_wiring)
+    said = desk("site", "check", "hpc", "--no-probe", "--json")
+    found = {one["check"]: one for one in said.json()["sites"][0]["findings"]}
+    assert "account" not in found
+    assert found["trial"]["state"] == "fail"
+    assert found["trial"]["found"].endswith("Slurm would not take it: no")
 
 
 def test_what_a_site_has(desk: Desk) -> None:
@@ -241,7 +285,8 @@ def test_a_dry_run_hands_nothing_in(desk: Desk, home: Path) -> None:
     said = desk("submit", str(desk.place / "job.yaml"), "--dry-run")
     assert said.code == 0
     lines = said.out.splitlines()
-    assert lines[:3] == [
+    start = lines.index("# hpc (slurm), through sbatch")
+    assert lines[start : start + 3] == [
         "# hpc (slurm), through sbatch",
         "# nodes: siteb-n0, siteb-n1",
         "sbatch --parsable",

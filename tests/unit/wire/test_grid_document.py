@@ -90,6 +90,24 @@ sites:
 """
 
 
+def test_sites_that_tell_their_nodes_need_none_in_the_file() -> None:
+    text = """
+sites:
+  hpc: {kind: slurm, slurm: {partition: gpu}}
+  pods: {kind: kubernetes, kubernetes: {image: i}}
+  lab: {accelerators: cpu:2}
+queues: {vision: {nominal: {a100: 8}}}
+bookings:
+  - {name: b, from: 2090-03-01T08:00Z, to: 2090-03-01T10:00Z, nodes: "hpc/n[1-2]"}
+"""
+    hpc, pods, lab = to_inventory(read_grid(text.encode(), "grid.yaml").document).sites
+    assert (hpc.nodes, pods.nodes, len(lab.nodes)) == ((), (), 1)
+    bad = text.replace("hpc/n", "lab/n")
+    assert sentences(bad) == [
+        ":8: bookings[0].nodes: there is no node `lab/n1`; lab has: lab",
+    ]
+
+
 def test_a_site_under_kubernetes_says_how_jobs_are_handed_in() -> None:
     (site,) = to_inventory(read_grid(KUBERNETES.encode(), "g").document).sites
     assert site.kubernetes == KubeAccess(

@@ -12,6 +12,7 @@ import msgspec
 from msgspec.structs import replace
 
 from gridloom.model.inventory import CPU, KubeAccess, KubeVolume
+from gridloom.sites.kube.inventory import tolerations_of
 from gridloom.sites.kube.labels import PLANE_LABEL, RUN_LABEL, SITE_LABEL
 from gridloom.sites.kube.names import object_name
 from gridloom.sites.kube.quantity import amount, parse_quantity
@@ -25,7 +26,6 @@ from gridloom.sites.kube.submission import (
     SecretVariable,
     SecretVolume,
     Submission,
-    Toleration,
     Topology,
     Volume,
 )
@@ -56,10 +56,12 @@ class Handed(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         access: How.
         name: Of the objects.
+        grace_s: How long tasks may take to save.
     """
 
     access: KubeAccess
     name: str
+    grace_s: float = 0.0
 
 
 class Placed(msgspec.Struct, frozen=True, kw_only=True):
@@ -134,7 +136,8 @@ def pods(
         attempt=task.attempt,
         epoch=task.epoch,
         life=task.life,
-        labels={PLANE_LABEL: plane, SITE_LABEL: task.site, RUN_LABEL: name},
+        labels={**access.labels, PLANE_LABEL: plane, SITE_LABEL: task.site, RUN_LABEL: name},
+        annotations=access.annotations,
         queue=access.queue,
         queue_priority=access.queue_priority,
         pod_priority=access.priority_class,
@@ -152,10 +155,7 @@ def pods(
         secrets=tuple(_secret(*one) for one in sorted(access.secrets.items())),
         fields={NODE_VARIABLES[1]: "spec.nodeName", ADDRESS_VARIABLE: "status.podIP"},
         volumes=_volumes(runs, access),
-        tolerations=tuple(
-            Toleration(key=one.key, value=one.value, exists=not one.value, effect=one.effect)
-            for one in access.tolerations
-        ),
+        tolerations=tolerations_of(access),
         node_selector=access.node_selector,
         runtime_class=access.runtime_class,
         service_account=access.service_account,

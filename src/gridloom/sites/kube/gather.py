@@ -12,6 +12,7 @@ from gridloom.model.inventory import CPU, KubeAccess, Site
 from gridloom.sites.kube.api import Questions, RefusedError
 from gridloom.sites.kube.facts import Facts
 from gridloom.sites.kube.gang import FORMS, pods
+from gridloom.sites.kube.inventory import tolerations_of
 from gridloom.sites.kube.parse_kueue import (
     ClusterQueue,
     LocalQueue,
@@ -23,9 +24,9 @@ from gridloom.sites.kube.reading import items
 from gridloom.sites.kube.render import manifests
 from gridloom.sites.kube.render_pod import Manifest
 from gridloom.sites.kube.role import Access, role_manifests
-from gridloom.sites.kube.submission import Toleration
 from gridloom.wire.agent import TaskRef
 
+NODES_PATH = "/api/v1/nodes"
 _MISSING = 404
 _KUEUE = ("v1beta2", "v1beta1")
 """Versions of Kueue's API, the newest first."""
@@ -52,14 +53,10 @@ def gather(site: Site, api: Questions, runs: PurePath, clock: Clock) -> Facts:
             asked_s=(before_s, after_s),
             denied=tuple(_denied(api, access)),
         )
-        tolerations = tuple(
-            Toleration(key=one.key, value=one.value, exists=not one.value, effect=one.effect)
-            for one in access.tolerations
-        )
-        nodes = _allowed(api, "/api/v1/nodes")
+        nodes = _allowed(api, NODES_PATH)
         known = replace(
             known,
-            nodes=read_nodes(nodes, (), tolerations) if nodes is not None else None,
+            nodes=read_nodes(nodes, (), tolerations_of(access)) if nodes is not None else None,
             missing_claims=tuple(_missing_claims(api, access)),
         )
         if access.queue:

@@ -1,12 +1,14 @@
 """What the driver does at a cluster: hands in, looks for what is missed, deletes, fetches logs."""
 
+import contextlib
 from collections.abc import Sequence
 
 from gridloom.base.errors import SiteError
 from gridloom.model.reason import Reason, Why
-from gridloom.sites.kube.api import Api, AwayError, RefusedError, Resource, resource_of
+from gridloom.sites.kube.api import EVENTS, Api, AwayError, RefusedError, Resource, resource_of
 from gridloom.sites.kube.labels import PLANE_LABEL, SITE_LABELS
 from gridloom.sites.kube.parse_runs import read_run
+from gridloom.sites.kube.reading import said
 from gridloom.sites.kube.render import owner_patch
 from gridloom.sites.kube.render_pod import Manifest
 from gridloom.sites.kube.state import KubeGang
@@ -26,6 +28,7 @@ def hand_in(api: Api, gang: KubeGang) -> None:
     Raises:
         AwayError: The cluster does not answer; it may have taken the gang.
     """
+    made: list[Manifest] = []
     try:
         *others, main = gang.manifests()
         found = _found(api, main) if gang.may_be_placed else None
@@ -33,20 +36,18 @@ def hand_in(api: Api, gang: KubeGang) -> None:
             gang.unmark()
             return
         gang.mark()
-        for one in [] if found is not None else others:
-            api.apply(one)
-        found = found or _applied(api, main)
+        if found is None:
+            made += [api.apply(one) for one in others]
+            found = _applied(api, main)
+            made.append(found)
+        _own(api, found, others)
         gang.place(found["metadata"]["uid"])
-        for one in others:
-            change = owner_patch(main, found["metadata"]["uid"])
-            api.merge(resource_of(one), one["metadata"]["name"], change)
     except AwayError:
         raise
-    except OSError as error:
-        gang.refusal = unwritable(error)
-    except SiteError as error:
-        if gang.placed is None:
-            gang.refusal = refusal(error)
+    except (OSError, SiteError) as error:
+        gang.refusal = refusal(error) if isinstance(error, SiteError) else unwritable(error)
+        for one in reversed(made):
+            api.delete(resource_of(one), one["metadata"]["name"], one["metadata"]["uid"])
 
 
 def is_gone(api: Api, gang: KubeGang, main: Resource) -> bool:
@@ -73,6 +74,19 @@ def fetch_logs(api: Api, gang: KubeGang, indexes: Sequence[int]) -> None:
             gang.logs[index] = ""
 
 
+def fetch_warning(api: Api, gang: KubeGang, about: str) -> None:
+    """Fetch what the cluster warned of last about a job or a pod of it.
+
+    Some reasons stand there only, as why no pod can be made, or a volume not be mounted.
+    """
+    try:
+        found, _ = api.list(EVENTS, "", f"involvedObject.name={about},type=Warning")
+    except RefusedError:  # without the right the reason stays unknown
+        found = []
+    latest = max(found, key=lambda one: str(one.get("lastTimestamp")), default={})
+    gang.warning = said(str(latest.get("reason", "")), str(latest.get("message", "")))
+
+
 def refusal(error: SiteError) -> Reason:
     """Return why a cluster does not take a gang."""
     remedy = "`kubernetes:` of the site in the grid file says how jobs are handed in"
@@ -86,6 +100,14 @@ def refusal(error: SiteError) -> Reason:
         sentence=f"the task cannot be started: Kubernetes says: {error}",
         remedy=remedy,
     )
+
+
+def _own(api: Api, main: Manifest, others: Sequence[Manifest]) -> None:
+    """Let the other objects go when the job goes."""
+    for one in others:
+        change = owner_patch(main, main["metadata"]["uid"])
+        with contextlib.suppress(RefusedError):  # they only stay longer
+            api.merge(resource_of(one), one["metadata"]["name"], change)
 
 
 def _applied(api: Api, main: Manifest) -> Manifest:

@@ -11,6 +11,7 @@ from gridloom.sites.slurm.parse_queue import (
     SINFO_FORMAT,
     SQUEUE_FORMAT,
 )
+from gridloom.sites.slurm.usage import USAGE_FORMAT
 
 ENVIRONMENT = {"TZ": "UTC0", "SLURM_TIME_FORMAT": "standard", "LC_ALL": "C.UTF-8"}
 """Variables of every command beside its user's own: what it prints is read by these."""
@@ -86,6 +87,12 @@ def sacct(job_ids: Iterable[int]) -> tuple[str, ...]:
     )
 
 
+def usage(job_ids: Iterable[int]) -> tuple[str, ...]:
+    """Return the command that tells what jobs and their steps have used."""
+    ids = ",".join(map(str, job_ids))
+    return ("sacct", "--noheader", "--parsable2", f"--jobs={ids}", f"--format={USAGE_FORMAT}")
+
+
 def sinfo() -> tuple[str, ...]:
     """Return the command that tells of all nodes."""
     return ("sinfo", "--noheader", "--Node", f"--format={SINFO_FORMAT}")
@@ -101,17 +108,20 @@ def show(what: Shown, name: str = "") -> tuple[str, ...]:
     return ("scontrol", "--details", "--oneliner", "show", what, *((name,) if name else ()))
 
 
-def associations(user: str) -> tuple[str, ...]:
-    """Return the command that tells what a user may charge: account, partition, qualities."""
+def sacctmgr(what: Literal["associations", "qos"], user: str = "") -> tuple[str, ...]:
+    """Return the command that tells what a user may charge, or which qualities of service exist.
+
+    Args:
+        what: Account, partition and qualities of each association; or names of qualities.
+        user: Whose associations; empty for everybody's.
+    """
+    columns = {"associations": "account,partition,qos", "qos": "name"}[what]
+    whose = (f"user={user}",) if user else ()
     return (
-        *("sacctmgr", "--noheader", "--parsable2", "show", "associations"),
-        *(f"user={user}", "format=account,partition,qos"),
+        *("sacctmgr", "--noheader", "--parsable2", "show", what),
+        *whose,
+        f"format={columns}",
     )
-
-
-def qualities() -> tuple[str, ...]:
-    """Return the command that tells the names of all qualities of service."""
-    return ("sacctmgr", "--noheader", "--parsable2", "show", "qos", "format=name")
 
 
 def scancel(

@@ -131,9 +131,9 @@ def _told_by_commands(known: Facts, commands: Commands, clock: Clock) -> Facts:
     after_s = clock.now_s()
     accounts = qos = None
     if settings.get("AccountingStorageType", "").endswith("/slurmdbd"):
-        said = commands.says(command.associations(known.user))
+        said = commands.says(command.sacctmgr("associations", known.user))
         accounts = facts.accounts(said) if said is not None else None
-        names = commands.says(command.qualities())
+        names = commands.says(command.sacctmgr("qos"))
         qos = tuple(names.split()) if names is not None else None
     return replace(
         known,

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from tests.fakes.kube_api.server import KubeApi
-from tests.unit.sites.kube.desk import JOBS, Desk
+from tests.unit.sites.kube.desk import JOBS, PATIENCE_S, Desk
 from tests.unit.sites.slurm.orders import order, ref
 
 from gridloom.base.errors import SiteError
@@ -57,6 +57,7 @@ def test_what_was_taken_while_we_died_is_found_again(desk: Desk, *, queued: bool
     desk.until(lambda _: len(desk.pods()) == 2)
     (uid,) = [one["metadata"]["uid"] for one in desk.jobs()]
     gang = desk.place().parent / "gang.hpc"
+    desk.until(lambda _: (gang / "job.json").exists())
     (gang / "job.json").unlink()  # killed before the answer was noted
     desk.again()
     assert desk.submit() == {}
@@ -65,11 +66,28 @@ def test_what_was_taken_while_we_died_is_found_again(desk: Desk, *, queued: bool
     assert desk.asked("patch") == 1, "what Kueue may have started is not applied again"
 
 
+def test_what_kueue_has_started_is_taken_over_and_not_held_back_again(desk: Desk) -> None:
+    desk.queue()
+    desk.submit()
+    desk.run()
+    gang = desk.place().parent / "gang.hpc"
+    desk.until(lambda _: (gang / "job.json").exists())
+    for name in ("job.json", "submitting"):  # nothing says that it was ever handed in
+        (gang / name).unlink()
+    desk.again()
+    desk.until(lambda _: (gang / "job.json").exists())
+    assert desk.asked("patch") == 2
+    (job,) = desk.jobs()
+    assert job["spec"]["suspend"] is False
+
+
 def test_what_was_stopped_while_we_died_is_looked_for_and_taken_out(desk: Desk) -> None:
     desk.queue(cpus=1)
     desk.submit()
     desk.waits("insufficient quota")
-    (desk.place().parent / "gang.hpc" / "job.json").unlink()
+    noted = desk.place().parent / "gang.hpc" / "job.json"
+    desk.until(lambda _: noted.exists())
+    noted.unlink()
     desk.again()
     desk.driver.stop(ref("n1"), 0.0, "cancelled")
     assert {one.code for one in desk.ends()} == {Why.STOP_REQUESTED}
@@ -158,6 +176,7 @@ def test_without_the_right_it_is_said_which(desk: Desk) -> None:
     first, _ = refused(desk)
     assert first.code is Why.REFUSED
     assert 'cannot patch resource "jobs" in API group "batch"' in first.sentence
+    desk.until(lambda _: not desk.api.do("list", "v1", "services", namespace="team")["items"])
     assert "gridloom site manifest kube" in first.remedy
 
 
@@ -267,6 +286,25 @@ def test_two_sites_in_one_namespace_do_not_meet(desk: Desk) -> None:
     assert isinstance(desk.api, KubeApi)
 
 
+def test_what_nobody_asks_after_is_still_taken_out(desk: Desk) -> None:
+    """A task that obeys no stop is over for the core before it is for its cluster."""
+    desk.submit()
+    desk.run()
+    for node in ("n1", "n2"):
+        desk.driver.stop(ref(node), 1.0, "stop")
+    desk.look()
+    desk.driver.submit(desk.site, [order(desk.runs, "n1", task=ref("n1", job_id="next"))])
+    desk.until(lambda _: len(desk.jobs()) == 2)
+    for _ in range(3):
+        desk.driver.observe([])
+    desk.clock.advance(16.0)
+    until_s = desk.clock.monotonic_s() + PATIENCE_S
+    while len(desk.jobs()) == 2:
+        desk.driver.observe([])
+        assert desk.clock.monotonic_s() < until_s
+    assert [one["metadata"]["labels"]["gridloom/job"] for one in desk.jobs()] == ["next"]
+
+
 def test_logs_that_may_not_be_read_are_done_without(desk: Desk) -> None:
     desk.fails("get", "pods/log", code=403, times=0)
     desk.submit()
@@ -280,3 +318,11 @@ def test_a_site_that_says_nothing_of_kubernetes_is_refused(desk: Desk) -> None:
     desk.site = Site(name="hpc", kind="kubernetes", nodes=())
     (first, _) = desk.submit().values()
     assert "does not say how jobs are handed in" in first.sentence
+
+
+def test_what_cannot_be_noted_is_not_left_at_the_cluster(desk: Desk) -> None:
+    gang = desk.place().parent / "gang.hpc"
+    (gang / "job.json").mkdir(parents=True)  # nothing can be written there
+    desk.submit()
+    assert refused(desk)[0].code is Why.IO
+    desk.until(lambda _: not desk.jobs())

@@ -23,6 +23,8 @@ from gridloom.sites.kube.client import KubeClient
 from gridloom.sites.kube.diagnose import diagnose
 from gridloom.sites.kube.facts import Facts
 from gridloom.sites.kube.gather import gather
+from gridloom.sites.kube.inventory import with_nodes
+from gridloom.sites.kube.parse_kueue import ClusterQueue, FlavorQuota, LocalQueue
 from gridloom.sites.kube.probe import probe
 from gridloom.sites.probe import Probed, diagnose_probe
 
@@ -258,6 +260,27 @@ def test_a_taint_that_is_tolerated(bed: Bed) -> None:
     assert {one.state for one in bed.look(site)} == {"ok"}
 
 
+def test_nodes_that_the_cluster_tells(bed: Bed) -> None:
+    taint = {"spec": {"taints": [{"key": "team", "effect": "NoSchedule"}]}}
+    bed.change("v1", "nodes", "n1", taint)
+    bed.cluster.kubelet.add_node("n3", {"cpu": "8"})
+    rack = {"metadata": {"labels": {"topology.kubernetes.io/rack": "r1", "pool": "x"}}}
+    bed.change("v1", "nodes", "n2", rack)
+    answer = bed.api.do("list", "v1", "nodes")
+    found = with_nodes(bed.site(()), answer)
+    assert [(n.name, n.accelerator, n.count) for n in found.nodes] == [("n2", "gpu", 4)]
+    assert found.kubernetes is not None
+    assert found.kubernetes.devices == {"gpu": GPU}
+    chosen = with_nodes(bed.site((), node_selector={"pool": "x"}), answer)
+    assert (chosen.levels, chosen.nodes[0].path) == (("rack",), ("r1",))
+    tolerant = bed.site((), tolerations=(KubeToleration(key="team"),))
+    assert [node.name for node in with_nodes(tolerant, answer).nodes] == ["n1", "n2"]
+    with pytest.raises(SiteError, match="no node for the pods of site cloud"):
+        with_nodes(bed.site((), node_selector={"pool": "y"}), answer)
+    with pytest.raises(SiteError, match="cannot be read"):
+        with_nodes(bed.site((), node_selector={"a": "b"}), {"items": "x"})
+
+
 def test_a_clock_apart(bed: Bed) -> None:
     late = FakeClock(bed.clock.now_s() - 60.0)
     wrong = only(bed.look(bed.site(), late))
@@ -284,6 +307,34 @@ def test_what_may_not_be_read_is_not_guessed_at(bed: Bed, resource: str) -> None
     assert {one.state for one in bed.look(bed.site())} == {"ok"}
 
 
+LOCAL = LocalQueue(
+    namespace="team",
+    name="ours",
+    cluster_queue="all",
+    stop="",
+    active=True,
+    sentence="",
+    pending=0,
+    reserving=0,
+    admitted=0,
+    used={},
+)
+SHARED = ClusterQueue(
+    name="all",
+    cohort="",
+    quotas=(FlavorQuota(flavor="new", resource=GPU, nominal=8),),
+    strict=False,
+    within_queue="Never",
+    reclaim="Never",
+    borrow_preemption="Never",
+    fair_weight=1.0,
+    stop="",
+    active=True,
+    sentence="",
+    pending=0,
+    reserving=0,
+    admitted=0,
+)
 SAID = {
     "pod security": (
         Facts(warnings=('would violate PodSecurity "restricted:latest": hostPath volumes',)),
@@ -309,6 +360,14 @@ SAID = {
         Facts(trouble="no module; sites under Kubernetes need `pip install 'gridloom[kube]'`"),
         ("fail", "api", "gridloom[kube]", "install"),
     ),
+    "a stopped ClusterQueue": (
+        Facts(has_kueue=True, queues=(LOCAL,), cluster_queue=replace(SHARED, stop="Hold")),
+        ("fail", "queue", "ClusterQueue all admits nothing: it is stopped (Hold)", "ask"),
+    ),
+    "a flavour that is not there": (
+        Facts(has_kueue=True, queues=(LOCAL,), cluster_queue=SHARED, flavors=("old",)),
+        ("fail", "queue", "names flavours that are not there: new", "ResourceFlavor"),
+    ),
     "no nodes": (Facts(nodes=()), ("fail", "nodes", "no nodes", "ask")),
 }
 
@@ -316,7 +375,7 @@ SAID = {
 @pytest.mark.parametrize("name", SAID)
 def test_what_real_clusters_say_besides(name: str) -> None:
     facts, (state, check, found, remedy) = SAID[name]
-    access = KubeAccess(image="i", namespace="team")
+    access = KubeAccess(image="i", namespace="team", queue="ours" if facts.has_kueue else "")
     site = Site(name="cloud", kind="kubernetes", nodes=NODES, kubernetes=access)
     wrong = only(diagnose(site, facts))
     assert (wrong.state, wrong.check) == (state, check)
@@ -397,6 +456,37 @@ def test_a_pod_that_does_not_report(
     assert words in wrong.found
     assert remedy in wrong.remedy
     assert left == []
+
+
+def test_a_pod_that_runs_and_says_nothing(tmp_path: Path) -> None:
+    came, left = probed(tmp_path, Play(lines=("hm",)))
+    assert (came.seen, came.ended, came.log) == (None, "", "hm\n")
+    assert left == []
+
+
+def test_a_probe_that_waits_for_quota(bed: Bed, tmp_path: Path) -> None:
+    _quota("0")(bed)
+    site, runs = bed.site(), tmp_path / "runs"
+    assert site.kubernetes is not None
+    client = KubeClient(Place.of(site.kubernetes), bed.clock)
+
+    class Settling(FakeClock):
+        def sleep(self, duration_s: float) -> None:
+            bed.cluster.loops.settle()
+            super().sleep(duration_s)
+
+    try:
+        came = probe(site, client, runs / "probe-x", timeout_s=2.5, clock=Settling())
+    finally:
+        client.close()
+    assert "quota" in came.waits
+    assert bed.api.do("list", "batch/v1", "jobs")["items"] == []
+
+
+def test_what_cannot_be_written_is_told(bed: Bed) -> None:
+    wrong = [one for one in bed.look(bed.site(queue="", queue_priority="x")) if one.state != "ok"]
+    assert [one.check for one in wrong] == ["trial"]
+    assert "it counts only in a queue" in wrong[0].found
 
 
 def test_a_refused_probe(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ import pytest
 from gridloom.base.errors import SiteError
 from gridloom.sites.slurm import command
 from gridloom.sites.slurm.parse_queue import SACCT_FORMAT, SINFO_FORMAT, SQUEUE_FORMAT
+from gridloom.sites.slurm.usage import USAGE_FORMAT
 
 
 @pytest.mark.parametrize(
@@ -39,6 +40,10 @@ from gridloom.sites.slurm.parse_queue import SACCT_FORMAT, SINFO_FORMAT, SQUEUE_
                 *("--delimiter=\x1f", "--jobs=3,5", f"--format={SACCT_FORMAT}"),
             ],
         ),
+        (
+            command.usage([3, 5]),
+            ["sacct", "--noheader", "--parsable2", "--jobs=3,5", f"--format={USAGE_FORMAT}"],
+        ),
         (command.sinfo(), ["sinfo", "--noheader", "--Node", f"--format={SINFO_FORMAT}"]),
         (command.show("node"), ["scontrol", "--details", "--oneliner", "show", "node"]),
         (command.show("job", "7"), ["scontrol", "--details", "--oneliner", "show", "job", "7"]),
@@ -69,3 +74,12 @@ def test_the_job_that_was_handed_in(printed: str) -> None:
 def test_what_is_no_job(printed: str) -> None:
     with pytest.raises(SiteError, match="sbatch printed no job id"):
         command.submitted(printed)
+
+
+def test_who_may_charge_what() -> None:
+    words = ("sacctmgr", "--noheader", "--parsable2", "show")
+    assert command.sacctmgr("qos") == (*words, "qos", "format=name")
+    assert command.sacctmgr("associations", "ann") == (
+        *(*words, "associations", "user=ann"),
+        "format=account,partition,qos",
+    )

@@ -46,7 +46,9 @@ endif
 demo: setup
 	@$(BIN)/gridloom run -y examples/gpt-two-sites.yaml
 
-test: setup lint types unit
+# The types are checked beside the tests, which now and then wait for something
+test: setup lint
+	@$(MAKE) --no-print-directory --jobs 2 types unit
 
 lint: setup
 	@$(BIN)/ruff check --quiet .
@@ -73,7 +75,7 @@ test-beds: setup
 	@$(PYTEST) -q -m bed tests/beds
 
 test-slurm: setup
-	@$(PYTEST) -q -m bed tests/beds/test_s[bil]*.py
+	@$(PYTEST) -q -m bed tests/beds/test_slurm*.py tests/beds/test_sbatch.py tests/beds/test_site_check.py
 
 test-long: setup
 	@$(PYTEST) -q --numprocesses 2 --dist worksteal --hypothesis-profile long --timeout 3000 tests/property tests/world

@@ -105,3 +105,23 @@ while :; do sleep 0.1; done
     desk.waits(five, lambda job: job["state"] == "stopped")
     assert out.read_text() == "number 5\nasked\n"
     assert cluster.queue() == []
+
+
+def test_a_script_that_puts_itself_back_goes_on_as_the_next_attempt(
+    desk: Desk, cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    script = """#!/bin/bash
+#SBATCH --requeue --output=out.txt --open-mode=append
+echo "start ${SLURM_RESTART_COUNT-first}"
+[ -n "$SLURM_RESTART_COUNT" ] && exit 0
+sleep 3
+scontrol requeue "$SLURM_JOB_ID"
+sleep 60
+"""
+    (job_id,) = submit(desk, script, monkeypatch)
+    job = desk.ends(job_id)
+    assert (job["state"], job["attempt"]) == ("succeeded", 2)
+    assert job["summary"]["attempts"][0]["ended_because"] == "preempted"
+    lines = (desk.place / "out.txt").read_text().splitlines()  # and one of Slurm's between them
+    assert [line for line in lines if line.startswith("start")] == ["start first", "start 1"]
+    assert cluster.queue() == []

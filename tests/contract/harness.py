@@ -44,7 +44,7 @@ def eventually(look: Callable[[], T], within_s: float = PATIENCE_S) -> T:
     until_s = CLOCK.monotonic_s() + within_s
     while not (seen := look()):
         assert CLOCK.monotonic_s() < until_s, f"did not come to pass within {within_s:g} s"
-        CLOCK.sleep(0.02)
+        CLOCK.sleep(0.05)
     return seen
 
 

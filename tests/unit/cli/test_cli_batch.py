@@ -68,7 +68,7 @@ def test_a_script_is_a_job_of_its_size(desk: Desk) -> None:
     assert spec.batch == Batch(
         options=(
             ("job-name", "My run"), ("nodes", "4"), ("gpus-per-node", "8"), ("time", "90"),
-            ("signal", "B:USR1@120"),
+            ("signal", "B:USR1@120"), ("requeue", ""),
         ),
         submitted_in=str(desk.place),
         warning="USR1",

@@ -89,6 +89,7 @@ def test_a_path_that_is_no_text_is_refused_before_anything_is_written(
     assert not (gridloom.home / "runs").exists()
 
 
+@pytest.mark.unmeasured
 @pytest.mark.parametrize(
     ("verb", "after_s"),
     [

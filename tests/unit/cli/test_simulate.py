@@ -133,6 +133,7 @@ def test_the_same_again_and_packed_alike(call: Call, log: Path) -> None:
     assert [row["policy"] for row in one] == ["las", "backfill"]
 
 
+@pytest.mark.unmeasured
 def test_the_order_of_hashes_changes_nothing(tmp_path: Path) -> None:
     made = "generate:seren,jobs=150,devices=64,load=2,queues=a|b|c,elastic=0.5,forecast_spread=1"
     words = (sys.executable, "-m", "gridloom.cli.main", "simulate", "-w", made, "--json")

@@ -273,6 +273,7 @@ def test_trees_learn_what_medians_cannot_tell() -> None:
     assert learned.error_mean < 0.7 * asked["request"].error_mean
 
 
+@pytest.mark.unmeasured
 @with_trees
 def test_trees_do_no_harm_where_medians_tell_all() -> None:
     found = by_method(evaluate(made(2_500, 2), seed=0).scores)
@@ -296,6 +297,7 @@ def test_a_fit_looks_at_nothing_that_ends_later() -> None:
     assert first.predict(asks, now) == second.predict(asks, now)
 
 
+@pytest.mark.unmeasured
 @with_trees
 def test_same_seed_same_forecasts_whatever_the_hash_seed() -> None:
     program = (

@@ -174,6 +174,7 @@ def test_a_record_that_is_not_the_next_is_a_fault_of_ours(journal: SqlJournal, s
     assert (journal.last_seq(), journal.outbox(), journal.snapshot()) == (1, [], None)
 
 
+@pytest.mark.unmeasured
 def test_more_letters_and_actions_than_a_statement_holds(journal: SqlJournal) -> None:
     count = 33_000
     fact = StepReported(job_id="j", attempt=1, epoch=1, domain="a/n", step=1)

@@ -117,7 +117,6 @@ def _ours(orders: Sequence[TaskOrder], plane: str) -> Iterator[tuple[str, str]]:
     first = orders[0]
     yield "comment", comment(plane, first.task)
     yield "chdir", first.workdir
-    yield "no-requeue", ""
     if index := first.env.get(ARRAY_INDEX_VARIABLE):
         yield "array", index  # of one, so that the script finds its number where it looks for it
 

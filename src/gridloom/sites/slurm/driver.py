@@ -280,15 +280,17 @@ class SlurmDriver:
                 one.seen = replace(one.seen, trouble=str(error))
 
     def _take_in(self, one: _Gang, slurm_id: int, job: Job | None, engine: SlurmEngine) -> None:
-        one.seen = Seen(slurm_id=slurm_id, job=job or one.seen.job, is_gone=job is None)
+        one.seen = one.seen.after(job)
         one.over_looks += one.seen.is_over
         never = why_never(one.seen)
         one.hopeless_looks = one.hopeless_looks + 1 if never is not None else 0
         is_hopeless = one.hopeless_looks >= _HOPELESS_LOOKS
-        if (one.stopped or is_hopeless) and not one.cancelled and one.seen.waits:
+        # Where it starts again is decided here: at its site it would find itself started before
+        to_end = one.stopped or one.seen.is_put_back
+        if (to_end or is_hopeless) and not one.cancelled and one.seen.waits:
             engine.cancel(slurm_id)
             one.cancelled = True
-            one.refusal = never if is_hopeless and not one.stopped else None
+            one.refusal = never if is_hopeless and not to_end else None
 
     def _try_to_hand_in(self, one: _Gang, engine: SlurmEngine) -> None:
         try:

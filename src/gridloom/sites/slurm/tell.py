@@ -38,12 +38,16 @@ class Seen(msgspec.Struct, frozen=True, kw_only=True):
         slurm_id: Its id; nothing as long as Slurm has not taken it.
         job: As Slurm told of it last; nothing if it has not, or knows it no more.
         is_gone: Slurm knows it no more.
+        has_run: It has been seen after its start.
+        is_put_back: After that it waited again: its site, or its own script, has requeued it.
         trouble: Why Slurm could not be asked; empty if it could.
     """
 
     slurm_id: int | None = None
     job: Job | None = None
     is_gone: bool = False
+    has_run: bool = False
+    is_put_back: bool = False
     trouble: str = ""
 
     @property
@@ -55,6 +59,15 @@ class Seen(msgspec.Struct, frozen=True, kw_only=True):
     def waits(self) -> bool:
         """Whether the job has not started, as far as is known."""
         return not self.is_over and (self.job is None or _phase(self.job) in _BEFORE)
+
+    def after(self, job: Job | None) -> "Seen":
+        """Return what is known after the next look, which told of the job, or of none."""
+        now = Seen(slurm_id=self.slurm_id, job=job or self.job, is_gone=job is None)
+        return replace(
+            now,
+            has_run=self.has_run or not (now.waits or now.is_over),
+            is_put_back=self.is_put_back or (self.has_run and now.waits),
+        )
 
 
 _BEFORE = (JobPhase.WAITING, JobPhase.HELD)
@@ -98,7 +111,7 @@ def end_of(seen: Seen, asked: str, now_s: float) -> Outcome:
     if job is None or end is None:
         sentence = f"Slurm does not know job {seen.slurm_id} any more"
         return Outcome(code=Why.SUPERVISOR_LOST, sentence=sentence, ended_s=now_s)
-    code, sentence, remedy = _ENDS[end]
+    code, sentence, remedy = _said(seen, end)
     exit_code = (job.exit.code or -job.exit.signal) if job.exit is not None else 0
     outcome = Outcome(
         code=code,
@@ -117,10 +130,16 @@ def why_asked(outcome: Outcome, seen: Seen) -> Outcome:
     end = _end(seen)
     if end in (JobEnd.PREEMPTED, JobEnd.TIME_LIMIT, JobEnd.CANCELLED, JobEnd.NODE_FAILED):
         assert seen.job is not None
-        code, sentence, remedy = _ENDS[end]
+        code, sentence, remedy = _said(seen, end)
         told = f"Slurm job {seen.job.job_id} {sentence}: {outcome.sentence}"
         return replace(outcome, code=code, sentence=told, remedy=remedy)
     return outcome
+
+
+def _said(seen: Seen, end: JobEnd) -> tuple[Why, str, str]:
+    if seen.is_put_back and end is JobEnd.CANCELLED:  # by us: it is to go on as another attempt
+        return Why.PREEMPTED, "was put back into its queue", ""
+    return _ENDS[end]
 
 
 def _end(seen: Seen) -> JobEnd | None:

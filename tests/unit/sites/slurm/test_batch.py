@@ -35,7 +35,6 @@ def test_it_asks_for_what_the_users_asks_for_and_starts_the_supervisor_in_its_pl
 #SBATCH --signal=B:USR1@30
 #SBATCH --comment=gridloom:plane:train-abc/2/5.1/hpc
 #SBATCH --chdir=/
-#SBATCH --no-requeue
 
 output=$(readlink /proc/$$/fd/1)
 case "$output" in /*) ln -sfn "$output" /runs/train-abc/logs/rank-0.log ;; esac

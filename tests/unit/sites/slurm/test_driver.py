@@ -486,6 +486,23 @@ def test_while_slurm_says_nothing_a_script_ends_by_its_own_word(scripted: Desk) 
     assert outcomes(scripted.look()) == [Why.EXITED] * 2
 
 
+@pytest.mark.parametrize("speaks", [True, False])
+def test_a_script_that_is_put_back_into_the_queue_is_handed_in_again(
+    scripted: Desk, speaks: bool
+) -> None:
+    scripted.says(Alive)
+    scripted.look()
+    scripted.slurm.jobs[7] |= {"%T": "PENDING", "%r": "BeginTime"}
+    if speaks:
+        scripted.ends(Why.COMPLETED)
+    scripted.look()
+    assert scripted.slurm.jobs[7]["%T"] == "CANCELLED", "not to be started there"
+    ends: list[Why] = []
+    for _ in range(4):
+        ends = ends or outcomes(scripted.look())
+    assert ends == [Why.PREEMPTED] * 2
+
+
 def test_what_would_never_start_is_taken_back_and_refused(desk: Desk) -> None:
     desk.submit()
     desk.look()

@@ -33,8 +33,6 @@ def test_slurm_gets_what_the_script_says_under_its_long_names_the_last_one_of_ea
     ("option", "said"),
     [
         ("--array=1-3", "each index is a job of gridloom"),
-        ("--requeue", "gridloom starts it again"),
-        ("--no-requeue", "gridloom never starts it again"),
         ("--chdir=/data", "the script starts there"),
         ("--clusters=a,b", "they are the sites"),
         ("--comment=x", "by a comment of its own"),

@@ -58,6 +58,8 @@ types: setup
 
 # Threads of one process wait for each other in loops that keep other processes from working
 unit test-long: export OMP_NUM_THREADS := 1
+# What is compiled, and rewritten for its assertions, once need not be again in each process
+unit test-long: export PYTHONDONTWRITEBYTECODE :=
 
 unit: setup
 	@rm -f .coverage .coverage.*

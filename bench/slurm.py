@@ -26,10 +26,10 @@ from functools import partial
 from pathlib import Path
 from typing import ParamSpec, TypeVar
 
-from msgspec import structs
+from msgspec.structs import replace
 
 from gridloom.base.system import SystemClock
-from gridloom.model.event import AnyEvent
+from gridloom.model.event import AnyEvent, TaskEnded, TaskRefused
 from gridloom.model.inventory import CPU, Site, SlurmAccess, SlurmRest
 from gridloom.sites.slurm.client import SlurmClient
 from gridloom.sites.slurm.driver import SlurmDriver
@@ -57,7 +57,8 @@ class Cluster:
 
     def __init__(self, place: Path) -> None:
         self.place = place / NAME
-        self.environment = {"SLURM_CONF": str(self.place / "etc" / "slurm.conf")}
+        conf = str(self.place / "etc" / "slurm.conf")
+        self.environment = {"SLURM_CONF": conf, "PYTHONPATH": PATH}
         token = place / "token"
         up = ["--dir", self.place, "--name", NAME, "--base-port", PORT, "--nodes", 2]
         up += ["--gpus-per-node", 0, "--cpus-per-node", 16]
@@ -72,10 +73,9 @@ class Cluster:
         by_commands = SlurmAccess(
             network="127.0.0.0/8", partition="low", environment=self.environment
         )
-        environment = {**self.environment, "PYTHONPATH": PATH}
         self.ways = {
             "commands": by_commands,
-            "slurmrestd": structs.replace(by_commands, rest=rest, environment=environment),
+            "slurmrestd": replace(by_commands, rest=rest),
         }
 
     def says(self, *argv: str) -> str:
@@ -290,7 +290,8 @@ def _by_driver(bed: Cluster, place: Path, way: str, mark: Path) -> None:
     one = order(place / "runs", mark.name, _program(mark))
     driver.submit(Site(name="here", kind="slurm", nodes=(), slurm=bed.ways[way]), [one])
     while not mark.exists():
-        driver.observe([one.task])
+        if any(isinstance(fact, TaskEnded | TaskRefused) for fact in driver.observe([one.task])):
+            sys.exit(f"{mark.name}: its program did not run")
         CLOCK.sleep(0.1)  # a beat of the control loop
 
 

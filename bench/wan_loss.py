@@ -32,7 +32,7 @@ from gridloom.runtime.wan.fragments import Fragments
 from gridloom.runtime.wan.history import Buffer
 from gridloom.runtime.wan.methods import codec
 from gridloom.runtime.wan.outer import Fragment, OuterRule
-from gridloom.runtime.wan.outer_sync import Interval, OuterSync
+from gridloom.runtime.wan.outer_sync import OuterSync
 from gridloom.runtime.wan.peers import Peers
 from gridloom.runtime.wan.rounds import RoundPolicy, Rounds
 from gridloom.runtime.wan.state import OptimizerState
@@ -111,8 +111,7 @@ class Site:
         peers = Peers(rounds, wire, SystemClock())
         inner = OptimizerState(self.optimizer)
         self.agreement = LocalAgreement(fragments, self.agreed, inner)
-        interval = Interval(how.every, how.interval_growth, inner.rate)
-        self.sync = OuterSync(self.agreement, peers, interval)
+        self.sync = OuterSync(self.agreement, peers, how.every)
         self.combine = self.sync.combine
 
     def state_dict(self) -> dict[str, object]:
@@ -154,7 +153,6 @@ def method(options: argparse.Namespace) -> SiteSync:
     return SiteSync(
         kind=options.kind,
         every=options.every,
-        interval_growth=options.interval_growth,
         codec="top_k" if options.share else "plain" if options.bits >= 16 else "blocks",
         share=options.share or SiteSync().share,
         bits=options.bits,
@@ -256,9 +254,6 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("--kind", default="outer", choices=("every_step", "outer"))
     parser.add_argument("--every", type=int, default=20, help="training steps")
-    parser.add_argument(
-        "--interval-growth", type=float, default=0.0, help="power of the learning rate's fall"
-    )
     parser.add_argument("--fragments", type=int, default=4)
     parser.add_argument("--bits", type=int, default=4, choices=(1, 4, 8, 16, 32))
     parser.add_argument("--outer-learning-rate", type=float, default=1.0)

@@ -17,7 +17,7 @@ _MEASURED = "tests/property/test_core_machine_laws.py"
 """What alone comes by some of the lines that check laws."""
 
 settings.register_profile(
-    "default", max_examples=40, deadline=None, derandomize=True, suppress_health_check=_SLOW_MACHINE
+    "default", max_examples=20, deadline=None, derandomize=True, suppress_health_check=_SLOW_MACHINE
 )
 settings.register_profile(
     "long",

@@ -123,7 +123,7 @@ def test_a_site_that_is_well(desk: Desk) -> None:
     }  # fmt: skip
 
 
-IN_FILE = {
+IN_FILE: dict[str, tuple[str, dict[str, Any], str, str, str]] = {
     "no such devices": (
         "{'ckb-n[0-1]': {accelerators: 'npu:8'}}",
         {"gres": {"npu": "npu"}},

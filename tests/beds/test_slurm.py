@@ -329,3 +329,15 @@ def test_what_a_cluster_will_not_have_is_refused_with_its_words(
     assert job["state"] == "failed"
     assert "invalid partition" in job["reason"]["sentence"].lower()
     assert clusters["sita"].queue() == []
+
+
+def test_a_job_beyond_the_size_of_a_partition_is_refused(
+    desk: Desk, clusters: dict[str, Cluster]
+) -> None:
+    grid = json.loads((desk.place / "grid.yaml").read_text())
+    grid["sites"]["sita"]["nodes"] = {"sita-n[0-2]": {"accelerators": "cpu:2"}}
+    (desk.place / "grid.yaml").write_text(json.dumps(grid))
+    job = desk.ends(desk.submit(5, 6, "sita"))
+    assert job["state"] == "failed"
+    assert "would never start: it asks for more" in job["reason"]["sentence"]
+    assert clusters["sita"].queue() == []

@@ -199,6 +199,12 @@ def test_one_model_is_trained_over_the_wan(desk: Desk) -> None:
         losses = {line["step"]: line["loss"] for line in map(json.loads, lines)}
         assert len(losses) == 20
         assert losses[20] < losses[1]
+    desk.waits(jobs[0], lambda _: (desk.home / "runs" / jobs[0] / "summary.json").exists())
+    (attempt,) = desk.ends(jobs[0])["summary"]["attempts"]
+    (used,) = attempt["used"]
+    assert used["site"] == "a", "the one that keeps accounts"
+    assert used["elapsed_s"] > 0
+    assert used["cpu_s"] > 0
     between = sum(desk.bed.carried_bytes().values())
     assert between > sum(
         json.loads((desk.home / "runs" / job_id / "summary.json").read_text())["bytes"][

@@ -36,10 +36,9 @@ class Slurmrestd:
         self.headers = headers
         if self.tokens and headers.get("X-SLURM-USER-TOKEN") not in self.tokens:
             return 401, "Authentication failure"
-        own = f"/slurm/{self.version}/"
-        if not path.startswith(own):
+        _, plugin, version, what = path.split("/", 3)
+        if version != self.version or plugin not in ("slurm", "slurmdb"):
             return 404, "Unable find requested URL. Please view /openapi/v3 for API reference."
-        what = path.removeprefix(own)
         if what == "ping":
             return self.answers.get((method, what), (200, {"errors": [], "pings": []}))
         self.asked.append((method, what))

@@ -11,6 +11,7 @@ import random
 from collections.abc import Iterator
 
 import pytest
+from tests.examples import seeds
 
 from gridloom.base.codec import decode, encode
 from gridloom.core import laws
@@ -192,7 +193,7 @@ def random_rows(rng: random.Random, count: int, total: int, exact: float) -> lis
     return rows
 
 
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("seed", seeds(6, 60))
 def test_one_pool_is_scheduled_as_the_reference_does(seed: int) -> None:
     rng = random.Random(seed)
     total = rng.randrange(3, 17)
@@ -279,7 +280,7 @@ def overdrawn(world: World) -> str:
     return ""
 
 
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("seed", seeds(4, 40))
 def test_promises_never_get_later_and_are_never_too_many(seed: int) -> None:
     rng = random.Random(seed)
     inventory = topology(rng)
@@ -316,7 +317,7 @@ def test_promises_never_get_later_and_are_never_too_many(seed: int) -> None:
             assert world.starts[job_id] <= start_s
 
 
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("seed", seeds(4, 40))
 def test_a_restored_machine_decides_the_same_whatever_happens(seed: int) -> None:
     """Predictions fail both ways, nodes go and come back, jobs of unknown duration hold all."""
     rng = random.Random(seed)

@@ -4,9 +4,10 @@ import random
 from typing import Any
 
 import numpy as np
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
+from tests.examples import at_least
 from tests.property.core_brute import Free, Search, check_legal, domains
 
 from gridloom.core.capacity import Capacity, Holding
@@ -184,7 +185,7 @@ def numbers(capacity: Capacity) -> list[object]:
     ]
 
 
-@settings(max_examples=300)
+@at_least(150)
 @given(SEEDS, st.sampled_from(EVERY))
 def test_a_placement_is_found_exactly_when_there_is_one(seed: int, weights: Weights) -> None:
     rng = random.Random(seed)

@@ -3,6 +3,7 @@
 import random
 
 import pytest
+from tests.examples import seeds
 from tests.property.core_world import HAPPENS, World, grid_by_chance
 
 from gridloom.core.bucket import Bucket
@@ -12,7 +13,7 @@ from gridloom.core.machine import Machine
 from gridloom.core.queueing import Line
 from gridloom.model.life import Job
 
-WORLDS, HAPPENINGS = 60, 60
+WORLDS, HAPPENINGS = len(seeds(60, 600)), 60
 
 
 def test_a_cycle_that_looks_at_everybody_decides_alike(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -20,6 +20,7 @@ from hypothesis.stateful import (
     rule,
     run_state_machine_as_test,
 )
+from tests.examples import LONG
 from tests.property.core_world import HAPPENS, World, grid_by_chance
 
 from gridloom.base.codec import encode
@@ -30,7 +31,6 @@ from gridloom.model.event import AnyEvent
 SHARES = 2
 """Parts of the long run, one for each processor."""
 
-LONG = settings.get_current_profile_name() == "long"
 EXAMPLES, STEPS, STEPS_MIN = (500, 60, 60_000) if LONG else (8, 30, 400)
 
 SEEDS = st.integers(0, 2**32 - 1)

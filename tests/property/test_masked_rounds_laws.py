@@ -5,9 +5,9 @@ from collections.abc import Callable, Sequence
 from itertools import permutations, product
 
 import torch
-from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import initialize, invariant, rule
+from tests.examples import at_least
 from tests.property.linked_sites import PATIENCE_S, LinkedSites, picks
 from torch import Tensor
 
@@ -185,4 +185,4 @@ class MaskedRoundsMachine(LinkedSites[Site]):
 
 
 TestMaskedRounds = MaskedRoundsMachine.TestCase
-TestMaskedRounds.settings = settings(max_examples=40, stateful_step_count=40, deadline=None)
+TestMaskedRounds.settings = at_least(20, stateful_steps=40)

@@ -5,8 +5,9 @@ from dataclasses import fields, replace
 from typing import Any
 
 import numpy as np
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from tests.examples import at_least
 from tests.property.search_brute import every_plan
 
 from gridloom.model.transformer import Experts, Transformer
@@ -127,7 +128,7 @@ def spaces(draw: st.DrawFn) -> SearchSpace:
 
 
 @given(spaces(), st.sampled_from([1, 7, 50, 10_000]))
-@settings(max_examples=120, deadline=None)
+@at_least(40)
 def test_the_columns_hold_every_plan_once_and_nothing_else(space: SearchSpace, rows: int) -> None:
     table = grid(space)
     seen = []
@@ -181,7 +182,7 @@ goals = st.builds(
 
 
 @given(spaces(), goals, st.sampled_from([FINE, GROUPED, TIED]), st.sampled_from([5, 10_000]))
-@settings(max_examples=120, deadline=None)
+@at_least(40)
 def test_the_best_plans_are_those_of_scalars(
     space: SearchSpace, goal: Goal, costs: CostModel, rows: int
 ) -> None:
@@ -225,7 +226,7 @@ def check_leanest(found: Found, space: SearchSpace, costs: CostModel) -> None:
 
 
 @given(spaces(), goals, st.randoms(use_true_random=False))
-@settings(max_examples=80, deadline=None)
+@at_least(30)
 def test_the_order_of_values_and_the_size_of_blocks_change_nothing(
     space: SearchSpace, goal: Goal, draw: random.Random
 ) -> None:

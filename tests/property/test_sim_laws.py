@@ -14,6 +14,7 @@ from itertools import pairwise
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.examples import at_least
 from tests.fakes.scheduler import FakeScheduler
 from tests.fakes.simulated import Played, arrival, grid
 
@@ -239,7 +240,7 @@ def test_without_faults_and_preemption_jobs_run_exactly_for_their_work(
             assert row.overhead_device_s == 0.0
 
 
-@settings(deadline=None, max_examples=30)
+@at_least(15)
 @given(rng=STORIES)
 def test_a_journal_repeats_itself(rng: random.Random) -> None:
     """A fresh core that is told the journal's facts wants what the first one wanted."""
@@ -251,7 +252,7 @@ def test_a_journal_repeats_itself(rng: random.Random) -> None:
         assert tuple(actions) == record.actions
 
 
-@settings(deadline=None, max_examples=30)
+@at_least(15)
 @given(rng=STORIES)
 def test_a_run_in_pieces_is_the_same_run(rng: random.Random) -> None:
     in_pieces(rng)

@@ -8,6 +8,7 @@ from itertools import pairwise
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.examples import seeds
 from tests.property import sim_references
 
 from gridloom.model.inventory import Inventory, Node, Site
@@ -168,7 +169,7 @@ PoolRow = sim_references.Row
 Rules = sim_references.Rules
 Runs = list[list[tuple[int, int]]]
 
-WORLDS = 30
+WORLDS = len(seeds(15, 150))
 STEPS = (48, 144, 480)
 """Divisible by every size, so that whoever comes to another class does so at a whole second."""
 

@@ -3,8 +3,9 @@
 from dataclasses import replace
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from tests.examples import at_least
 
 from gridloom.planner.site_stages import (
     SiteStages,
@@ -63,7 +64,7 @@ def free(stages: SiteStages) -> SiteStages:
 
 
 @given(pipelines(), st.floats(1.0, 1e3))
-@settings(max_examples=200)
+@at_least(60)
 def test_a_faster_link_is_never_slower(stages: SiteStages, rate: float) -> None:
     ahead = faster(stages, rate)
     for bits in wire_bits(stages.exact_bits):
@@ -72,7 +73,7 @@ def test_a_faster_link_is_never_slower(stages: SiteStages, rate: float) -> None:
 
 
 @given(pipelines(), st.integers(2, 8))
-@settings(max_examples=200)
+@at_least(60)
 def test_the_same_batch_in_more_micro_batches_is_never_slower(
     stages: SiteStages, times: int
 ) -> None:
@@ -89,7 +90,7 @@ def test_the_same_batch_in_more_micro_batches_is_never_slower(
 
 
 @given(pipelines(), st.integers(1, 64))
-@settings(max_examples=200)
+@at_least(60)
 def test_more_micro_batches_take_longer_and_fill_the_stages_better(
     stages: SiteStages, more: int
 ) -> None:
@@ -101,7 +102,7 @@ def test_more_micro_batches_take_longer_and_fill_the_stages_better(
 
 
 @given(pipelines())
-@settings(max_examples=200)
+@at_least(60)
 def test_either_end_may_be_the_first(stages: SiteStages) -> None:
     turned = replace(
         stages,
@@ -114,7 +115,7 @@ def test_either_end_may_be_the_first(stages: SiteStages) -> None:
 
 
 @given(pipelines(), st.integers(0, 40))
-@settings(max_examples=200)
+@at_least(60)
 def test_memory_helps_until_the_links_are_covered(stages: SiteStages, more: int) -> None:
     roomy = replace(stages, depths=tuple(depth + more for depth in stages.depths))
     for bits in wire_bits(stages.exact_bits):
@@ -126,7 +127,7 @@ def test_memory_helps_until_the_links_are_covered(stages: SiteStages, more: int)
 
 
 @given(pipelines())
-@settings(max_examples=200)
+@at_least(60)
 def test_a_forecast_is_of_the_stages(stages: SiteStages) -> None:
     found = stages_forecast(stages)
     assert 0 < found.worth <= found.tokens_ratio <= 1 + 1e-9

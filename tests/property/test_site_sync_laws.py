@@ -2,9 +2,10 @@
 
 from dataclasses import replace
 
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 from msgspec import structs
+from tests.examples import at_least
 
 from gridloom.planner.site_sync import LOSS_BOUND, candidates, choose
 from gridloom.planner.sync_forecast import SyncLink, SyncSituation, forecast
@@ -41,7 +42,7 @@ def better(situation: SyncSituation, rate: float, loss: float) -> SyncSituation:
     return replace(situation, links=tuple(links))
 
 
-@settings(max_examples=50)
+@at_least(25)
 @given(situations())
 def test_every_method_has_a_forecast_and_one_is_chosen(situation: SyncSituation) -> None:
     for how in candidates(situation):
@@ -61,7 +62,7 @@ def test_every_method_has_a_forecast_and_one_is_chosen(situation: SyncSituation)
         assert one.how in alike
 
 
-@settings(max_examples=50)
+@at_least(25)
 @given(situations(), st.floats(1.0, 1e3), st.floats(0.0, 1.0))
 def test_a_better_network_is_never_worse(
     situation: SyncSituation, rate: float, loss: float
@@ -77,7 +78,7 @@ def test_a_better_network_is_never_worse(
     assert round(choice.within.worth, 3) >= round(worse.within.worth, 3)
 
 
-@settings(max_examples=50)
+@at_least(25)
 @given(situations(), st.floats(1.0, 1e3))
 def test_more_bandwidth_makes_no_interval_longer(situation: SyncSituation, rate: float) -> None:
     """Outer steps beyond the bound are as frequent as a link allows: more so on a better one."""
@@ -86,7 +87,7 @@ def test_more_bandwidth_makes_no_interval_longer(situation: SyncSituation, rate:
     assert after.best.every <= before.best.every
 
 
-@settings(max_examples=50)
+@at_least(25)
 @given(situations(), st.floats(0.0, 0.1), st.floats(0.0, 0.1))
 def test_a_wider_bound_is_never_worse(situation: SyncSituation, one: float, other: float) -> None:
     low, high = sorted((one, other))

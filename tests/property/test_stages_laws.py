@@ -6,8 +6,9 @@ from copy import deepcopy
 from dataclasses import dataclass, field
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from tests.examples import at_least
 
 from gridloom.planner.stages_time import StageLink, stages_depth, stages_step_s
 from gridloom.runtime.failure import PeerLostError
@@ -137,7 +138,7 @@ links = st.builds(
     stage_s=st.lists(st.floats(0.05, 0.06), min_size=2, max_size=3),
     hops=st.lists(links, min_size=2, max_size=2),
 )
-@settings(max_examples=100)
+@at_least(50)
 def test_with_the_depth_that_covers_the_links_a_step_takes_what_is_predicted(
     micro_batches: int, stage_s: list[float], hops: list[StageLink]
 ) -> None:
@@ -259,7 +260,7 @@ class Parties:
 
 
 @given(count=st.integers(1, 4), give_ups=st.integers(0, 6), data=st.data())
-@settings(max_examples=150)
+@at_least(60)
 def test_a_step_that_is_over_anywhere_is_over_everywhere(
     count: int, give_ups: int, data: st.DataObject
 ) -> None:

@@ -2,9 +2,9 @@
 
 from itertools import pairwise, permutations
 
-from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import initialize, invariant, rule
+from tests.examples import at_least
 from tests.property.linked_sites import PATIENCE_S, LinkedSites, picks
 
 from gridloom.runtime.wan.contacts import Quorum
@@ -145,4 +145,4 @@ class RoundsMachine(LinkedSites[Site]):
 
 
 TestRounds = RoundsMachine.TestCase
-TestRounds.settings = settings(stateful_step_count=60, deadline=None)
+TestRounds.settings = at_least(20, stateful_steps=60)

@@ -6,8 +6,9 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
+from tests.examples import at_least
 
 from gridloom.base.errors import InputError, Problem
 from gridloom.model.parallel import ParallelPlan
@@ -87,13 +88,13 @@ def check(data: bytes) -> None:
 
 @given(st.binary(max_size=200))
 @example(b"\xfe\xff")
-@settings(max_examples=300)
+@at_least(100)
 def test_random_bytes(data: bytes) -> None:
     check(data)
 
 
 @given(st.text(max_size=200))
-@settings(max_examples=300)
+@at_least(100)
 def test_random_text(text: str) -> None:
     check(text.encode("utf-8", "surrogatepass"))
 
@@ -102,7 +103,7 @@ def test_random_text(text: str) -> None:
     st.sampled_from(DOCUMENTS),
     st.lists(st.tuples(st.integers(0, 10**4), st.integers(0, 30), PIECES), min_size=1, max_size=5),
 )
-@settings(max_examples=300, deadline=None)
+@at_least(100)
 def test_mutations_of_good_documents(document: bytes, edits: list[tuple[int, int, bytes]]) -> None:
     for place, removed, inserted in edits:
         start = place % (len(document) + 1)
@@ -120,7 +121,7 @@ VALUES = st.recursive(
 
 
 @given(st.data(), VALUES)
-@settings(max_examples=150, deadline=None)
+@at_least(60)
 def test_any_value_at_any_field(data: st.DataObject, value: object) -> None:
     original = data.draw(st.sampled_from(DOCUMENTS))
     document = read_source(original, "f").data

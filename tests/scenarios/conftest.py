@@ -110,6 +110,11 @@ class Stage:
                 found[int(environment["RANK"])] = process
         return found
 
+    def clean_up(self) -> None:
+        """Leave no process behind."""
+        for process in self.processes():
+            process.send_signal(signal.SIGKILL)
+
 
 def wait_for(what: Callable[[], Any], limit_s: float = LIMIT_S) -> Any:
     """Return what ``what`` returns once that is true."""
@@ -136,5 +141,4 @@ def read_until(process: subprocess.Popen[str], want: Callable[[dict[str, Any]], 
 def stage(tmp_path: Path) -> Iterator[Stage]:
     made = Stage(tmp_path / "stage")
     yield made
-    for process in made.processes():
-        process.send_signal(signal.SIGKILL)
+    made.clean_up()

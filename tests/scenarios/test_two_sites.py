@@ -1,7 +1,10 @@
 """One model over two sites: the mathematics, and a script of somebody else."""
 
 import json
+from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -11,8 +14,25 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
 
-def test_two_sites_train_as_one_process_does(stage: Stage) -> None:
-    first = stage.run(JOB)
+@dataclass(frozen=True)
+class Trained:
+    """A run at two sites that has ended, and where it lies."""
+
+    stage: Stage
+    facts: dict[str, Any]
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Trained]:
+    stage = Stage(tmp_path_factory.mktemp("two-sites"))
+    try:
+        yield Trained(stage, stage.run(JOB))
+    finally:
+        stage.clean_up()
+
+
+def test_two_sites_train_as_one_process_does(trained: Trained) -> None:
+    stage, first = trained.stage, trained.facts
     alone = stage.run(JOB | {"resources": {"accelerators": "cpu:1"}})
 
     assert first["state"] == alone["state"] == "succeeded"
@@ -46,20 +66,19 @@ def test_a_model_cut_at_each_site_trains_as_a_whole_one(stage: Stage) -> None:
     assert 0 < held[0] < held[1]
 
 
-def test_run_directory_holds_everything(stage: Stage) -> None:
-    facts = stage.run(JOB | {"steps": 5, "checkpoint": {"interval": 5}})
-    run_dir = stage.run_dir(facts["job"])
+def test_run_directory_holds_everything(trained: Trained) -> None:
+    run_dir = trained.stage.run_dir(trained.facts["job"])
     for name in ("job.yaml", "job.resolved.json", "grid.yaml", "grid.resolved.json"):
         assert (run_dir / name).stat().st_size
     environment = json.loads((run_dir / "environment.json").read_text())
     assert environment["packages"]["torch"]
     assert environment["devices"]["sites"]
     assert len(list((run_dir / "logs" / "attempt-1").glob("rank-*.log"))) == 4
-    assert json.loads((run_dir / "summary.json").read_text())["steps"] == 5
+    assert json.loads((run_dir / "summary.json").read_text())["steps"] == 60
     assert "<svg" in (run_dir / "report.html").read_text()
     assert [json.loads(line) for line in (run_dir / "journal.jsonl").read_text().splitlines()]
     assert [
-        json.loads((run_dir / f"checkpoints/{site}/step-00000005/manifest.json").read_text())
+        json.loads((run_dir / f"checkpoints/{site}/step-00000060/manifest.json").read_text())
         for site in ("north", "south")
     ]
 

@@ -17,7 +17,8 @@ def summarised(runs: Path, job: Job, inventory: Inventory | None) -> dict[str, A
     """Return the summary of a job from what stands in its run directory."""
     run_dir = runs / job.job_id
     metrics, others = list(rundir.metrics(run_dir)), rundir.other_metrics(run_dir)
-    facts = summary(job, metrics, rundir.result(run_dir), inventory, others=others)
+    used = rundir.use(run_dir)
+    facts = summary(job, metrics, rundir.result(run_dir), inventory, others=others, used=used)
     return {**facts, "run_dir": str(run_dir)}
 
 

@@ -1,6 +1,7 @@
 """Carries intentions out, once each: actions of the outbox to the drivers of their sites."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from itertools import groupby
 from pathlib import Path
 
@@ -9,7 +10,7 @@ from msgspec.structs import replace
 from gridloom.base.codec import decode, encode
 from gridloom.base.errors import SiteError
 from gridloom.base.files import FULL, cause_of, replace_file
-from gridloom.control import meeting, standing
+from gridloom.control import meeting, rundir, standing
 from gridloom.control.orders import Start, task_orders, task_refs
 from gridloom.core.state import State, live_tasks, party, tasks_of
 from gridloom.core.turn import LeaseTerms
@@ -24,9 +25,9 @@ from gridloom.model.action import (
 )
 from gridloom.model.event import AnyEvent, TaskRefused
 from gridloom.model.inventory import Inventory, Site
-from gridloom.model.life import Attempt, Job, Task, TaskState
+from gridloom.model.life import Attempt, Job, SiteUse, Task, TaskState
 from gridloom.model.reason import Reason, Why
-from gridloom.ports.driver import Driver
+from gridloom.ports.driver import Accounting, Driver
 from gridloom.ports.journal import Journal
 from gridloom.wire.agent import TaskRef
 from gridloom.wire.launch import ports_of
@@ -66,7 +67,8 @@ class Dispatch:
         self.troubles: list[str] = []
         """What could not be carried out at the last try, a sentence each."""
         self.left = False
-        """Whether more jobs are over than were closed at the last try."""
+        """Whether more jobs are over than were closed at the last try: they were too many, or their
+        sites' accounts are not complete."""
 
     def run(self, state: State) -> None:
         """Carry out what is in the outbox; what a site refused is handed in as a fact.
@@ -84,6 +86,9 @@ class Dispatch:
                 self.left = True
                 continue
             try:
+                if isinstance(action, CloseJob) and not self._has_used(action.job_id):
+                    self.left = True
+                    continue
                 facts.extend(self._carry_out(state, action))
             except SiteError as error:
                 self.troubles.append(str(error))
@@ -98,7 +103,7 @@ class Dispatch:
 
     def observe(self, state: State) -> list[AnyEvent]:
         """Return what the drivers saw of all live tasks, and of nodes that are kept from work."""
-        by_kind: dict[str, list[TaskRef]] = {}
+        by_kind: dict[str, list[TaskRef]] = {kind: [] for kind in self._drivers}
         for job in state.jobs.values():
             attempt = job.attempt
             for task in attempt.tasks.values() if attempt else ():
@@ -128,14 +133,22 @@ class Dispatch:
                 sentence = action.reason.sentence
                 self._driver(state, ref).stop(ref, action.grace_s, sentence)
             case CloseJob():
-                try:
+                with _as_site_errors("the summary"):
                     self._close(state.jobs[action.job_id], state.inventory)
-                except OSError as error:
-                    place = f"{error.filename}: " if error.filename else ""
-                    raise SiteError(
-                        f"{place}the summary cannot be written: {error.strerror}"
-                    ) from error
         return ()
+
+    def _has_used(self, job_id: str) -> bool:
+        """Note what a job has used by its sites' accounts; return whether those are complete."""
+        used: list[SiteUse] = []
+        for driver in self._drivers.values():
+            told = driver.used(job_id) if isinstance(driver, Accounting) else ()
+            if told is None:
+                return False
+            used += told
+        if used:
+            with _as_site_errors("what the job has used"):
+                rundir.write_use(self._runs / job_id, used)
+        return True
 
     def _start(self, state: State, start: Start) -> list[AnyEvent]:
         run_dir = self._runs / start.job_id
@@ -267,6 +280,16 @@ def _task_ref(job_id: str, attempt: Attempt, task: Task) -> TaskRef:
         node=task.placement.node,
         life=task.life,
     )
+
+
+@contextmanager
+def _as_site_errors(what: str) -> Iterator[None]:
+    """Say of the file system's errors what could not be written."""
+    try:
+        yield
+    except OSError as error:
+        place = f"{error.filename}: " if error.filename else ""
+        raise SiteError(f"{place}{what} cannot be written: {error.strerror}") from error
 
 
 def _remember(path: Path, port: int) -> None:

@@ -115,9 +115,20 @@ def attempt_line(attempt: Mapping[str, Any]) -> str:
     if attempt["resumed"] and attempt["first_step"]:
         parts.append("resumed" if attempt["first_step"] > 1 else "started over")
     parts += attempt["notes"]
+    parts += [_use(use) for use in attempt.get("used", ())]
     if attempt["sentence"]:
         parts.append(f"{attempt['ended_because']}: {attempt['sentence']}")
     return "; ".join(parts) or "no training step"
+
+
+def _use(use: Mapping[str, Any]) -> str:
+    """Return what one site's accounts say as a clause."""
+    parts = [f"{use['cpu_s']:.1f} s of processors in {format_duration(use['elapsed_s'])}"]
+    if use["max_rss_bytes"]:
+        parts.append(f"{format_bytes(use['max_rss_bytes'])} in the largest task")
+    if use["energy_wh"]:
+        parts.append(f"{use['energy_wh']:g} Wh")
+    return f"{use['site']} counts {', '.join(parts)} (its job {use['site_job']})"
 
 
 def _state(summary: Mapping[str, Any]) -> str:

@@ -1,16 +1,17 @@
 """The run directory: everything about one job in one place, readable without gridloom."""
 
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
-from gridloom.base.codec import pretty
+from gridloom.base.codec import decode, pretty
 from gridloom.base.errors import InputError
 from gridloom.base.files import FULL, cause_of, replace_file
 from gridloom.control.metrics import decode_metric
+from gridloom.model.life import SiteUse
 
 JOB_FILE = "job.yaml"
 GRID_FILE = "grid.yaml"
@@ -23,6 +24,7 @@ JOURNAL_FILE = "journal.jsonl"
 METRICS_FILE = "metrics.jsonl"
 SITE_METRICS_FILE = "metrics-*.jsonl"
 RESULT_FILE = "result.json"
+USE_FILE = "use.json"
 SUMMARY_FILE = "summary.json"
 REPORT_FILE = "report.html"
 
@@ -91,3 +93,21 @@ def result(run_dir: Path) -> dict[str, Any]:
     except (FileNotFoundError, msgspec.DecodeError):
         return {}
     return found if isinstance(found, dict) else {}
+
+
+def write_use(run_dir: Path, used: Sequence[SiteUse]) -> None:
+    """Write down what a job has used by its sites' accounts; nothing when its directory is gone.
+
+    Raises:
+        OSError: It cannot be written.
+    """
+    if run_dir.exists():
+        replace_file(run_dir / USE_FILE, pretty(used).encode())
+
+
+def use(run_dir: Path) -> list[SiteUse]:
+    """Return what a job has used by its sites' accounts, as far as that is known."""
+    try:
+        return decode((run_dir / USE_FILE).read_bytes(), list[SiteUse])
+    except (OSError, msgspec.MsgspecError):
+        return []

@@ -6,7 +6,7 @@ from typing import Any
 from gridloom.control.metrics import number
 from gridloom.control.time_spent import time_by_site
 from gridloom.model.inventory import Inventory
-from gridloom.model.life import Attempt, Job
+from gridloom.model.life import Attempt, Job, SiteUse
 from gridloom.model.parallel import SiteSync
 from gridloom.model.reason import Reason
 from gridloom.planner.collective import bucket_bytes, bytes_per_step
@@ -22,6 +22,7 @@ def summary(
     inventory: Inventory | None,
     *,
     others: Mapping[str, Sequence[Metric]] | None = None,
+    used: Sequence[SiteUse] = (),
 ) -> dict[str, Any]:
     """Return the summary of a job; `docs/how/files.md` documents its shape.
 
@@ -31,6 +32,7 @@ def summary(
         result: What the training program wrote at its end; may be empty.
         inventory: The grid, for the currency and the power of its sites.
         others: Lines of ``metrics-<site>.jsonl``, by site.
+        used: What the sites' own accounts say.
     """
     kept = newest_by_step(metrics)
     steps = max([*kept, *(attempt.last_step for attempt in job.attempts)], default=0)
@@ -43,7 +45,7 @@ def summary(
         "name": job.spec.name,
         "state": job.state.value,
         "reason": _reason(job.reason),
-        "attempts": [_attempt(attempt, metrics) for attempt in job.attempts],
+        "attempts": [_attempt(attempt, metrics, used) for attempt in job.attempts],
         "evictions": job.evictions,
         "steps": steps,
         "steps_repeated": len(metrics) - len(kept),
@@ -72,7 +74,9 @@ def newest_by_step(metrics: Sequence[Metric]) -> dict[int, Metric]:
     return dict(sorted(kept.items()))
 
 
-def _attempt(attempt: Attempt, metrics: Sequence[Metric]) -> dict[str, Any]:
+def _attempt(
+    attempt: Attempt, metrics: Sequence[Metric], used: Sequence[SiteUse]
+) -> dict[str, Any]:
     outcome = attempt.outcome
     # Reports are thinned on their way to the core; the metrics have every training step
     steps = [metric["step"] for metric in metrics if metric["attempt"] == attempt.number]
@@ -91,6 +95,18 @@ def _attempt(attempt: Attempt, metrics: Sequence[Metric]) -> dict[str, Any]:
         "checkpoint_step": attempt.checkpoint_step or None,
         "ended_because": outcome.code.value if outcome else None,
         "sentence": outcome.sentence if outcome else None,
+        "used": [_used(use) for use in used if use.attempt == attempt.number],
+    }
+
+
+def _used(use: SiteUse) -> dict[str, Any]:
+    return {
+        "site": use.site,
+        "site_job": use.site_job,
+        "elapsed_s": use.elapsed_s,
+        "cpu_s": round(use.cpu_s, 3),
+        "max_rss_bytes": use.max_rss_bytes or None,
+        "energy_wh": round(use.energy_j / 3600, 3) or None,
     }
 
 

@@ -149,6 +149,8 @@ class KubeAccess(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         secrets: Variables that stay in the cluster, by name, as ``SECRET/KEY``.
         devices: What a device of a kind is called there; of other kinds ``nvidia.com/gpu``.
         resources: What each pod asks for besides, as quantities.
+        labels: Of jobs and pods, besides ours.
+        annotations: Of jobs and pods.
         node_selector: Labels that nodes must have.
         tolerations: Taints that do not keep pods away.
         runtime_class: As ``nvidia``.
@@ -179,6 +181,8 @@ class KubeAccess(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     secrets: dict[str, str] = {}
     devices: dict[str, str] = {}
     resources: dict[str, str] = {}
+    labels: dict[str, str] = {}
+    annotations: dict[str, str] = {}
     node_selector: dict[str, str] = {}
     tolerations: tuple[KubeToleration, ...] = ()
     runtime_class: str = ""

@@ -78,6 +78,28 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
     ended_s: float = 0.0
 
 
+class SiteUse(msgspec.Struct, frozen=True, kw_only=True):
+    """What an attempt has used at one site, by the site's own accounts.
+
+    Attributes:
+        site: Name of the site.
+        attempt: Number of the attempt.
+        site_job: What the site calls it: there is one such record for each.
+        elapsed_s: From its start there to its end.
+        cpu_s: Of processors, all its processes together.
+        max_rss_bytes: Of memory, the task that had most; 0 when the site did not look.
+        energy_j: What its nodes drew; 0 when the site did not measure.
+    """
+
+    site: str
+    attempt: int
+    site_job: str
+    elapsed_s: float
+    cpu_s: float
+    max_rss_bytes: int = 0
+    energy_j: float = 0.0
+
+
 class TaskPlacement(msgspec.Struct, frozen=True, kw_only=True):
     """The devices of one node that an attempt holds; tasks stand in rank order.
 

@@ -90,10 +90,6 @@ class SiteSync(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
             the same, once in ``every`` steps; ``outer``: pseudo-gradients, once in ``every``.
         every: Training steps from one exchange of a parameter to the next; 0, for ``outer``: as
             few as link and processor allow.
-        interval_growth: As the learning rate falls from its peak, the interval grows with this
-            power of how many times less it is: with 1, sites drift as far apart between two
-            exchanges late as early; 2 is the quadratic rule (Gu et al., 2024). 0: not at all; for
-            ``outer``.
         bits: Of one number on the way; below 32 it is compressed.
         codec: How; ``plain`` has 32 or 16 bits, ``blocks`` 8, 4 or 1, ``top_k`` 32, 16, 8 or 4.
         share: Of the numbers, that ``top_k`` and ``deep`` send.
@@ -109,7 +105,6 @@ class SiteSync(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     kind: SyncKind = "every_step"
     every: int = 1
-    interval_growth: float = 0.0
     bits: int = 32
     codec: Codec = "plain"
     share: float = 0.01

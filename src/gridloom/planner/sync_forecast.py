@@ -29,11 +29,6 @@ SEGMENT_BYTES = 1448
 """Of a TCP segment on Ethernet, with time stamps."""
 
 
-_LEAST_RATE = 0.1
-"""To which part of its peak a learning rate falls, where an interval follows it: an assumption."""
-_PLACES = 64
-
-
 @dataclass(frozen=True, kw_only=True)
 class SyncLink:
     """The network between two sites.
@@ -176,8 +171,6 @@ def _outer(how: SiteSync, situation: SyncSituation, rows: Sequence[LossRow]) -> 
     slot = max(1, round(how.every / fragments))
     if how.every == 0:  # as often as the processor allows
         slot = max(1, math.ceil(busy_s / (OUTER_WORK_SHARE * step_s)))
-    if how.interval_growth:
-        slot = max(slot, round(slot / _mean_fall(how.interval_growth)))
     # What rounds cost is counted as if the link let them be as frequent as wanted: an upper end.
     ratio = slot * step_s / (slot * step_s + busy_s)
     steps = max(slot, math.ceil((travel_s + busy_s) / step_s))
@@ -198,13 +191,6 @@ def _outer(how: SiteSync, situation: SyncSituation, rows: Sequence[LossRow]) -> 
         loss=predicted_loss(how, every, situation.parameters, situation.tokens, rows),
         reasons=tuple(reasons),
     )
-
-
-def _mean_fall(growth: float) -> float:
-    """Return the mean of a power of the learning rate over its peak, along a cosine down."""
-    turns = (math.pi * (place + 0.5) / _PLACES for place in range(_PLACES))
-    rates = (_LEAST_RATE + (1 - _LEAST_RATE) * (1 + math.cos(turn)) / 2 for turn in turns)
-    return sum(math.pow(rate, growth) for rate in rates) / _PLACES
 
 
 def _travel_s(payload: float, situation: SyncSituation) -> float:

@@ -1,10 +1,11 @@
 """The port that a site is reached through."""
 
 from collections.abc import Mapping, Sequence
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from gridloom.model.event import AnyEvent, NodeMarked
 from gridloom.model.inventory import Site
+from gridloom.model.life import SiteUse
 from gridloom.model.reason import Reason
 from gridloom.wire.agent import Rendezvous, TaskOrder, TaskRef
 
@@ -74,5 +75,18 @@ class Driver(Protocol):
 
         Raises:
             SiteError: All of them are taken.
+        """
+        ...
+
+
+@runtime_checkable
+class Accounting(Protocol):
+    """What a driver can do besides whose sites keep accounts."""
+
+    def used(self, job_id: str) -> Sequence[SiteUse] | None:
+        """Return what a job that is over has used, as its sites' own accounts say.
+
+        Of sites that keep none it says nothing. ``None`` while accounts that are kept are not
+        complete; that is so for some seconds at most. Never waits.
         """
         ...

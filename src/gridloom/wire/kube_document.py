@@ -18,6 +18,8 @@ _LEVEL = Text("a node label, as `topology.kubernetes.io/zone`", _LABEL)
 _SECRET = Text("a Secret and its key, as `wandb/api-key`", r"[^/\s]+/[^/\s]+")
 _RESOURCE = Text("a resource, as `amd.com/gpu`", r"[^/\s]+/[^/\s]+")
 _QUANTITY = Text("a quantity, as `500m`, `96` or `1Ti`", r"[0-9]+(\.[0-9]+)?[A-Za-z]*")
+_LABEL_VALUE = Text("the value of a label", r"([A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?)?")
+_ANY_TEXT = Text("text", r"[\s\S]*")
 _WORD = Text("one word", r"\S+")
 _PATH = Text("an absolute path", r"/[^:\n]*")
 _VARIABLES: dict[str, Any] = {"propertyNames": {"pattern": "^[A-Za-z_][A-Za-z0-9_]*$"}}
@@ -116,7 +118,7 @@ class KubeDocument(Document):
         examples=[{"/data": {"claim": "datasets", "read_only": True}}],
         json_schema_extra=_PATHS,
     )
-    environment: dict[str, Annotated[str, Text("text", r"[\s\S]*")]] = Field(
+    environment: dict[str, Annotated[str, _ANY_TEXT]] = Field(
         {}, description="Variables of the pods.", json_schema_extra=_VARIABLES
     )
     secrets: dict[str, Annotated[str, _SECRET]] = Field(
@@ -135,7 +137,15 @@ class KubeDocument(Document):
         description="What each pod asks for besides. Default: a core a `cpu`.",
         examples=[{"cpu": "96", "memory": "1Ti", "rdma/hca": "8"}],
     )
-    node_selector: dict[str, Annotated[str, Text("text", r"[-A-Za-z0-9_.]*")]] = Field(
+    labels: dict[str, Annotated[str, _LABEL_VALUE]] = Field(
+        {}, description="Of jobs and pods, besides ours."
+    )
+    annotations: dict[str, Annotated[str, _ANY_TEXT]] = Field(
+        {},
+        description="Of jobs and pods.",
+        examples=[{"sidecar.istio.io/inject": "false"}],
+    )
+    node_selector: dict[str, Annotated[str, _LABEL_VALUE]] = Field(
         {}, description="Labels that nodes must have."
     )
     tolerations: tuple[KubeTolerationDocument, ...] = Field(
@@ -208,6 +218,8 @@ def to_kube_access(kube: KubeDocument) -> KubeAccess:
         secrets=kube.secrets,
         devices={kind.lower(): name for kind, name in kube.devices.items()},
         resources=kube.resources,
+        labels=kube.labels,
+        annotations=kube.annotations,
         node_selector=kube.node_selector,
         tolerations=tuple(map(_toleration, kube.tolerations)),
         runtime_class=kube.runtime_class or "",

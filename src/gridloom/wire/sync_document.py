@@ -17,8 +17,8 @@ from gridloom.wire.documents_values import Choice, Flag, Quantity, Whole, found,
 
 _KIND = Choice(("every_step", "accumulated", "outer", "auto"))
 _USUAL = SiteSync()
-_PLAIN = ("interval_growth", "share", "warm_up", "momentum", "rank", "fragments",
-          "outer_learning_rate", "outer_momentum")  # fmt: skip
+_PLAIN = ("share", "warm_up", "momentum", "rank", "fragments", "outer_learning_rate",
+          "outer_momentum")  # fmt: skip
 """Fields that mean what they say; left out, they are as ``SiteSync`` has them."""
 
 
@@ -71,16 +71,6 @@ class SyncDocument(Document):
         Field(
             description="Training steps from one exchange of a parameter to the next; 0, of `outer`"
             " and its default: as often as link and processor allow."
-        ),
-    ] = None
-    interval_growth: Annotated[
-        float | None,
-        Quantity("a number", maximum=4.0),
-        Field(
-            description="The interval of `outer` grows with this power of the learning rate's peak"
-            " over what it has fallen to, for smaller steps lead less far apart. Default: 0, not at"
-            " all.",
-            examples=[1],
         ),
     ] = None
     codec: Annotated[

@@ -11,7 +11,7 @@ from gridloom.wire.sync_document import SyncDocument, usual_codec
 
 Job = Reading[JobDocument]
 
-_ONLY_OUTER = ("interval_growth", "fragments", "outer_learning_rate", "outer_momentum", "privacy")
+_ONLY_OUTER = ("fragments", "outer_learning_rate", "outer_momentum", "privacy")
 _ONLY_CODECS = {
     "share": ("top_k", "deep"),
     "warm_up": ("deep",),
@@ -74,9 +74,6 @@ def _every(job: Job, kind: str) -> Iterator[Finding]:
         yield here, message, "write `kind: accumulated` or `kind: outer`"
     elif every == 0 and kind != "outer":
         yield here, f"found `0`, which is for `outer`, and this is `{kind}`", "write 1 or more"
-    if kind == "outer" and not every and _value(job, "interval_growth"):
-        message = "an interval that follows link and processor does not follow the learning rate"
-        yield ("sync", "interval_growth"), message, "say `every`: the interval at the peak"
     fragments = _value(job, "fragments")
     if kind == "outer" and every and fragments and fragments > every:
         message = f"{fragments} fragments cannot be exchanged one after the other in {every} steps"

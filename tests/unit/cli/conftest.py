@@ -1,6 +1,8 @@
 """The command line over a state directory of the test's own, in this process and in others."""
 
+import contextlib
 import fcntl
+import io
 import json
 import os
 import pty
@@ -45,6 +47,17 @@ class Answer:
         return [json.loads(line) for line in self.out.splitlines()]
 
 
+_LOOKS = frozenset({"doctor", "node", "ps", "status", "why"})
+
+
+def here(*words: str) -> Answer:
+    """Run a command in this process, which spares the second that a process takes to start."""
+    out, err = io.StringIO(), io.StringIO()
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+        code = main(words)
+    return Answer(code, out.getvalue(), err.getvalue())
+
+
 class Gridloom:
     """The command line in processes of its own, over one state directory."""
 
@@ -84,7 +97,8 @@ class Gridloom:
         return Answer(process.returncode, out, err)
 
     def call(self, *words: str) -> Answer:
-        return self.end(self.start(*words))
+        """Run a command to its end; one that only looks, or hands in a fact, in this process."""
+        return here(*words) if words[0] in _LOOKS else self.end(self.start(*words))
 
     def wait(self, met: Callable[[], bool], what: str) -> None:
         deadline_s = self._clock.monotonic_s() + PATIENCE_S

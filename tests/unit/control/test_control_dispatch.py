@@ -9,13 +9,14 @@ from tests.fakes.journal import MemoryJournal
 from tests.unit.control.nouns import GRID, attempt, job, reason, restart, start
 
 from gridloom.base.errors import SiteError
+from gridloom.control import rundir
 from gridloom.control.dispatch import Dispatch
 from gridloom.core.state import State
 from gridloom.core.turn import LeaseTerms
 from gridloom.model.action import AnyAction, CloseJob, OpenRendezvous, RenewLease, StopTask
 from gridloom.model.event import AnyEvent, NodeMarked, TaskRefused
 from gridloom.model.inventory import Inventory, Site
-from gridloom.model.life import Arrival, Job, JobState, Outcome, TaskState
+from gridloom.model.life import Arrival, Job, JobState, Outcome, SiteUse, TaskState
 from gridloom.model.reason import Reason, Why
 from gridloom.ports.journal import Record
 from gridloom.wire.agent import Rendezvous, TaskOrder, TaskRef
@@ -269,6 +270,46 @@ def test_a_summary_that_cannot_be_written_is_told_with_its_file_and_tried_again(
     assert len(desk.journal.outbox()) == 1
 
 
+class CountingDriver(NotingDriver):
+    """Plays `Driver` and `Accounting`."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.told: list[SiteUse] | None = None
+
+    def used(self, job_id: str) -> list[SiteUse] | None:
+        assert job_id == "job-1"
+        return self.told
+
+
+def test_a_job_is_closed_when_its_sites_have_told_what_it_used(tmp_path: Path) -> None:
+    closed: list[str] = []
+    desk = Desk(tmp_path, close=lambda job, _: closed.append(job.job_id))
+    driver = CountingDriver()
+    dispatch = Dispatch(
+        desk.journal, {"plain": desk.driver, "fake": driver}, tmp_path, LeaseTerms(),
+        close=lambda job, _: closed.append(job.job_id),
+    )  # fmt: skip
+    (tmp_path / "job-1").mkdir()
+    who = {"job_id": "job-1", "attempt": 1, "epoch": 7, "domain": "south/s1"}
+    desk.put(
+        CloseJob(job_id="job-1", state=JobState.FAILED),
+        RenewLease(**who, lease_until_s=1012.0),  # type: ignore[arg-type]
+    )
+    for _ in range(2):
+        dispatch.run(desk.state)
+        assert (dispatch.left, closed) == (True, [])
+        assert driver.calls == [("renew", "south/s1", 1012.0)], "others do not wait"
+    use = SiteUse(site="south", attempt=1, site_job="51", elapsed_s=9.0, cpu_s=3.5)
+    driver.told = [use]
+    dispatch.run(desk.state)
+    assert (dispatch.left, closed) == (False, ["job-1"])
+    assert rundir.use(tmp_path / "job-1") == [use]
+    assert desk.journal.outbox() == []
+    rundir.write_use(tmp_path / "gone", [use])
+    assert rundir.use(tmp_path / "gone") == []
+
+
 def test_live_tasks_are_looked_at_and_ended_ones_are_not(tmp_path: Path) -> None:
     desk = Desk(tmp_path)
     one = desk.state.jobs["job-1"].attempts[0]
@@ -277,7 +318,9 @@ def test_live_tasks_are_looked_at_and_ended_ones_are_not(tmp_path: Path) -> None
     assert desk.driver.calls == [("observe", "north/n1", "south/s1")]
     desk.state.jobs["job-1"].state = JobState.STOPPED
     desk.dispatch.observe(desk.state)
-    assert len(desk.driver.calls) == 1
+    assert desk.driver.calls[1:] == [("observe",)], (
+        "and who asks after nobody lets go of what is left"
+    )
 
 
 def test_a_site_that_starts_again_listens_where_it_did(tmp_path: Path) -> None:

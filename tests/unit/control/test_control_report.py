@@ -17,7 +17,7 @@ from gridloom.control.report import attempt_line, report_html, summary_rows
 from gridloom.control.summary import newest_by_step, summary
 from gridloom.control.svg import line_chart, stacked_chart
 from gridloom.control.time_spent import shares, time_by_site
-from gridloom.model.life import JobState
+from gridloom.model.life import JobState, SiteUse
 from gridloom.model.parallel import ParallelPlan, SiteSync
 from gridloom.model.reason import Why
 
@@ -374,3 +374,27 @@ def test_of_a_model_that_is_cut_the_bytes_between_sites_are_foreseen_alone() -> 
     cut = predicted(ParallelPlan(tensor=3, data=2))
     assert cut == {"within_sites": None, "between_sites": whole["between_sites"]}
     assert set(predicted(ParallelPlan(data=6, site_sync=SiteSync(kind="outer"))).values()) == {None}
+
+
+def test_what_the_sites_accounts_say_stands_with_the_attempt() -> None:
+    used = [
+        SiteUse(
+            site="north",
+            attempt=1,
+            site_job="51",
+            elapsed_s=90.0,
+            cpu_s=171.25,
+            max_rss_bytes=3 << 30,
+            energy_j=7200.0,
+        ),
+        SiteUse(site="south", attempt=2, site_job="9", elapsed_s=5.0, cpu_s=1.0),
+    ]
+    attempts = [ended(1, Why.KILLED, "killed"), ended(2, Why.COMPLETED, "all ranks ended well")]
+    facts = summary(job(JobState.SUCCEEDED, attempts), [], {}, GRID, used=used)
+    first, second = facts["attempts"]
+    assert first["used"][0]["energy_wh"] == 2.0
+    assert second["used"][0]["max_rss_bytes"] is None
+    assert "north counts 171.2 s of processors in 1m 30s, 3.2 GB in the largest task, 2 Wh" in (
+        attempt_line(first)
+    )
+    assert "south counts 1.0 s of processors in 5s (its job 9)" in attempt_line(second)

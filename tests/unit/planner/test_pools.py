@@ -5,9 +5,10 @@ from itertools import product
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import structs
+from tests.examples import at_least
 
 from gridloom.model.parallel import SiteSync
 from gridloom.model.transformer import Transformer
@@ -104,7 +105,7 @@ LINKS = (PoolLink(between=("w", "e"), bytes_per_s=1e6, latency_s=0.001),)
         )
     )
 )
-@settings(max_examples=200, deadline=None)
+@at_least(80)
 def test_pieces_are_shared_out_as_brute_force_would(times: list[list[float]]) -> None:
     whole = len(times[0]) - 1
     ways = [way for way in product(range(1, whole + 1), repeat=len(times)) if sum(way) == whole]

@@ -4,7 +4,6 @@ import math
 from dataclasses import replace
 
 import pytest
-from msgspec import structs
 
 from gridloom.model.parallel import SiteSync
 from gridloom.planner.site_sync import (
@@ -80,17 +79,6 @@ def test_outer_steps_cost_the_processor_only() -> None:
     assert free.tokens_ratio == 1.0
     fewer = forecast(OUTER, replace(SMALL, ranks=4))
     assert found.tokens_ratio < fewer.tokens_ratio < 1.0
-
-
-def test_an_interval_that_follows_the_learning_rate_is_longer_on_the_whole() -> None:
-    slow = replace(SMALL, links=(SyncLink(bytes_per_s=125e6),))
-    constant = structs.replace(OUTER, every=20)
-    linear, square = (structs.replace(constant, interval_growth=power) for power in (1.0, 2.0))
-    found = [forecast(how, slow) for how in (constant, linear, square)]
-    assert [one.every for one in found] == [20, 36, 50]  # over 0.55, and over 0.406
-    assert found[1].tokens_ratio > found[0].tokens_ratio
-    assert found[1].bytes_per_token == pytest.approx(found[0].bytes_per_token * 20 / 36)
-    assert found[1].loss.share == forecast(structs.replace(OUTER, every=36), slow).loss.share
 
 
 def test_a_link_that_is_too_slow_stretches_the_interval_and_costs_loss() -> None:

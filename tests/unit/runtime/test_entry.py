@@ -36,6 +36,8 @@ from gridloom.wire.launch import (
 )
 
 EXIT_FAILED = 1
+STEPS = 30
+"""Of each training that is cut in one way or another: enough to learn something."""
 DEVICE_FLOPS = 1e12
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(240)]
@@ -90,7 +92,7 @@ def load_weights(path: Path) -> dict[str, Tensor]:
 @pytest.fixture(scope="module")
 def module_recipe(tmp_path_factory: pytest.TempPathFactory) -> GptRecipe:
     recipe = recipe_in(tmp_path_factory.mktemp("cuts"))
-    return msgspec.structs.replace(changed(recipe, steps=50), device_flops=DEVICE_FLOPS)
+    return msgspec.structs.replace(changed(recipe, steps=STEPS), device_flops=DEVICE_FLOPS)
 
 
 @pytest.fixture(scope="module")
@@ -124,7 +126,7 @@ CUTS: dict[str, Cut] = {
 def alone(module_recipe: GptRecipe, module_launch: Any) -> Run:
     run = module_launch(in_directory(module_recipe, "alone"), run="alone")
     assert run.wait() == [EXIT_DONE], run.errors
-    assert len(run.losses) == 50
+    assert len(run.losses) == STEPS
     assert run.losses[-1] < run.losses[0] - 1
     check_parts(run.metrics, run.result, sites=1)
     for row in run.metrics:
@@ -146,7 +148,7 @@ def test_however_the_ranks_are_cut_the_losses_are_the_same(
     result, whole = run.result, alone.result
     assert result.bits_per_byte == pytest.approx(whole.bits_per_byte, abs=cut.within)
     assert result.bigram_bits_per_byte == whole.bigram_bits_per_byte
-    assert (result.steps, result.ranks, result.parameters) == (50, sum(cut.sites), 8032)
+    assert (result.steps, result.ranks, result.parameters) == (STEPS, sum(cut.sites), 8032)
     check_parts(run.metrics, result, len(cut.sites))
     is_split = cut.plan.pipeline == 1  # else stages have the passes take turns
     assert {row.forward_s is not None for row in run.metrics} == {is_split}

@@ -106,9 +106,6 @@ def check(how: SiteSync) -> None:
     if not how.outer_learning_rate > 0:
         text = f"is {how.outer_learning_rate:g}, must be above 0"
         problems.append(Problem(text, field="sync.outer_learning_rate"))
-    if not 0 <= how.interval_growth < math.inf:
-        text = f"is {how.interval_growth:g}, must be 0 or more"
-        problems.append(Problem(text, field="sync.interval_growth"))
     if not 0 <= how.outer_momentum < 1:
         text = f"is {how.outer_momentum:g}, must be 0 to below 1"
         problems.append(Problem(text, field="sync.outer_momentum"))

@@ -55,22 +55,6 @@ class OuterRound:
     epsilon: float | None = None
 
 
-@dataclass(frozen=True)
-class Interval:
-    """How often a fragment is offered.
-
-    Attributes:
-        steps: Training steps from an offer of a fragment to the next of the same; 0: as few as keep
-            the work for rounds to a small share of the training.
-        growth: They grow with this power of the learning rate's peak over what it has fallen to.
-        rate: Returns the learning rate.
-    """
-
-    steps: int
-    growth: float = 0.0
-    rate: Callable[[], float] = lambda: 0.0
-
-
 class OuterSync:
     """Keeps the weights of this site in step with those of the other sites.
 
@@ -79,24 +63,21 @@ class OuterSync:
     """
 
     def __init__(
-        self,
-        agreement: Agreement,
-        peers: Peers,
-        interval: "Interval",
-        last_passes: int = 2,
+        self, agreement: Agreement, peers: Peers, interval_steps: int, last_passes: int = 2
     ) -> None:
         """Begin with weights that are equal at all sites.
 
         Args:
             agreement: The weights, and what the sites agree on.
             peers: The other sites; their rounds must ``combine`` by this object's ``combine``.
-            interval: How often a fragment is offered.
+            interval_steps: Training steps from an offer of a fragment to the next of the same; 0:
+                as few as keep the work for rounds to a small share of the training.
             last_passes: Rounds of each fragment after the last step; equal at all sites.
         """
         self.done: list[OuterRound] = []
         self._agreement, self._peers = agreement, peers
         self._last_passes = last_passes
-        self._slot = _Slot(interval, len(agreement))
+        self._slot = _Slot(interval_steps, len(agreement))
         self._steps_since = self._stale_steps = 0
         self._offered_s = peers.now_s()
         self._slot_s = float("inf")
@@ -111,7 +92,6 @@ class OuterSync:
             self._steps_since += 1
             self._stale_steps += 1
             self._peers.pump()
-            self._slot.follow_rate()
             self._turn(due=self._is_due())
         self._slot.note(began_s, self._peers.now_s())
 
@@ -147,7 +127,6 @@ class OuterSync:
         rounds = self._peers.rounds
         return {
             "steps_since": self._steps_since,
-            "peak_rate": self._slot.peak_rate,
             "version": rounds.version,
             "chain": rounds.chain,
         }
@@ -155,7 +134,6 @@ class OuterSync:
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go on from there; before ``join``."""
         self._steps_since = state["steps_since"]
-        self._slot.peak_rate = state.get("peak_rate", 0.0)
         self._peers.rounds.version, self._peers.rounds.chain = state["version"], state["chain"]
 
     def combine(self, given: Sequence[Given]) -> Buffer:
@@ -241,27 +219,14 @@ class _Slot:
 
     Attributes:
         steps: As many; from 1.
-        peak_rate: The largest learning rate seen.
     """
 
-    def __init__(self, interval: Interval, fragments: int) -> None:
-        self._least = interval.steps / fragments
-        self.steps = max(1, round(self._least))
-        self.peak_rate = 0.0
-        self._interval = interval
-        self._is_told = interval.steps > 0
+    def __init__(self, interval_steps: int, fragments: int) -> None:
+        self.steps = max(1, round(interval_steps / fragments))
+        self._is_told = interval_steps > 0
         self._ended_s: float | None = None
         self._work_s = self._train_s = 0.0
         self._steps_seen = self._rounds_seen = 0
-
-    def follow_rate(self) -> None:
-        """Choose anew for the learning rate as it is now."""
-        if not (self._is_told and self._interval.growth):
-            return
-        rate = self._interval.rate()
-        self.peak_rate = max(self.peak_rate, rate)
-        fallen = self.peak_rate / rate if rate > 0 else math.inf
-        self.steps = max(1, round(min(self._least * fallen**self._interval.growth, _SLOT_MAX)))
 
     def note(self, began_s: float, ended_s: float) -> None:
         """Count a training step, and the work after it that lay between two times."""

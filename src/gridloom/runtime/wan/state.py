@@ -53,10 +53,6 @@ class OptimizerState:
     def __init__(self, optimizer: torch.optim.Optimizer) -> None:
         self._optimizer = optimizer
 
-    def rate(self) -> float:
-        """Return the learning rate; of several groups the largest."""
-        return max(float(group["lr"]) for group in self._optimizer.param_groups)
-
     def pack(self) -> dict[str, Tensor]:
         """Return moments and step counts, by the number of the parameter and their name."""
         return {

@@ -48,6 +48,7 @@ class Resource(msgspec.Struct, frozen=True, kw_only=True):
 
 
 PODS = Resource(api_version="v1", plural="pods")
+EVENTS = Resource(api_version="v1", plural="events")
 WORKLOADS = tuple(
     Resource(api_version=f"kueue.x-k8s.io/{version}", plural="workloads")
     for version in ("v1beta2", "v1beta1")
@@ -129,8 +130,10 @@ class Api(Protocol):
         """Delete an object and then all that belongs to it; one of another uid is left alone."""
         ...
 
-    def list(self, resource: Resource, selector: str) -> tuple[list[Manifest], str]:
-        """Return the objects with these labels, and the version from which to watch."""
+    def list(
+        self, resource: Resource, selector: str, fields: str = ""
+    ) -> tuple[list[Manifest], str]:
+        """Return the objects with these labels and fields, and the version from which to watch."""
         ...
 
     def watch(

@@ -138,10 +138,12 @@ class KubeClient:
             if error.code not in (_MISSING, _CONFLICT):  # gone, or another one by now
                 raise
 
-    def list(self, resource: Resource, selector: str) -> tuple[list[Manifest], str]:
-        """Return the objects with these labels, page by page, and their common version."""
+    def list(
+        self, resource: Resource, selector: str, fields: str = ""
+    ) -> tuple[list[Manifest], str]:
+        """Return the objects with these labels and fields, page by page, and their version."""
         path = resource.path(self._namespace)
-        query = {"labelSelector": selector, "limit": str(_PAGE)}
+        query = {"labelSelector": selector, "fieldSelector": fields, "limit": str(_PAGE)}
         found: list[Manifest] = []
         while True:
             answer = self._json("GET", path, query=query)

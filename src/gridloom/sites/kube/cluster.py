@@ -54,12 +54,14 @@ class Todo(msgspec.Struct, frozen=True, kw_only=True):
         confirms: Look whether it is gone, for the watches do not show it.
         deletes: Delete it.
         logs: Fetch what these of its pods have printed.
+        warns_of: Fetch what was warned of about the object of this name.
     """
 
     hands_in: bool = False
     confirms: bool = False
     deletes: bool = False
     logs: tuple[int, ...] = ()
+    warns_of: str = ""
 
 
 class Cluster:
@@ -178,6 +180,8 @@ class Cluster:
             hands.hand_in(api, one)
         if todo.logs:
             hands.fetch_logs(api, one, todo.logs)
+        if todo.warns_of:
+            hands.fetch_warning(api, one, todo.warns_of)
         if todo.confirms:
             one.is_gone = hands.is_gone(api, one, self._main)
         if todo.deletes:

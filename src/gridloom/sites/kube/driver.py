@@ -27,11 +27,13 @@ from gridloom.sites.tasks import Heard, TaskFiles, unwritable
 from gridloom.wire.agent import Rendezvous, TaskOrder, TaskRef, gang_directory
 
 _WORDLESS_S = 10.0
-"""How long a cluster may take to say why a pod has ended, or was asked to."""
+"""How long a cluster may take to say why a pod has ended, or, beyond its grace, was asked to."""
 _SETTLE_S = 0.5
 """How long after its pod's end what a supervisor said last may take to be seen here."""
 _KILL_MARGIN_S = 15.0
 """How long after a stop's grace a supervisor that does not end is taken out of the cluster."""
+_SILENT_S = 5.0
+"""How often it is asked what hinders a job or a pod that should go on."""
 _LOG_FILE = "supervisor.log"
 
 _Key = tuple[Place, Form, bool]
@@ -122,7 +124,11 @@ class KubeDriver:
         objects = manifests(asked, FORMS[access.workload])
         for order in orders:
             self._files.order(numbered(order))
-        one.write(gang(orders, runs, access), objects, Handed(access=access, name=asked.name))
+        one.write(
+            gang(orders, runs, access),
+            objects,
+            Handed(access=access, name=asked.name, grace_s=asked.grace_s),
+        )
         one.reload()
 
     def _gang(self, task: TaskRef) -> KubeGang:
@@ -192,7 +198,8 @@ class KubeDriver:
         if heard.has_spoken and index in one.over_s:  # its lease must last until its end is known
             return [*facts, TaskRunning(**who(task))]
         if not heard.has_spoken:
-            seen = replace(one.seen, trouble=self._cluster(one).trouble())
+            trouble = self._cluster(one).trouble()
+            seen = replace(one.seen, warning=one.warning, trouble=trouble)
             return [*facts, tell.wait_of(seen, index, who(task))]
         return facts
 
@@ -216,7 +223,9 @@ class KubeDriver:
         if heard.end.code is Why.STOP_REQUESTED and not asked and not heard.is_explained:
             told = tell.why_asked(heard.end, one.seen, first_cause([*one.taken.values()]))
             waited_s = self._clock.monotonic_s() - heard.end_seen_s
-            if told is None and waited_s < _WORDLESS_S:
+            # Others may use their grace to the end, and the cluster says why once all are gone
+            grace_s = one.handed.grace_s if one.handed is not None else 0.0
+            if told is None and waited_s < grace_s + _WORDLESS_S:
                 return [TaskRunning(**who(task))]
             heard.end = told or heard.end
         heard.is_explained = True
@@ -225,9 +234,9 @@ class KubeDriver:
     def _found(self, task: TaskRef, one: KubeGang, index: int, asked: str, end: Ending) -> Outcome:
         """Return how a task ended that never said so; keep what its pod has printed last."""
         log, path = one.logs.get(index, ""), self._files.place(task) / _LOG_FILE
-        said = next((line.strip() for line in reversed(log.splitlines()) if line.strip()), "")
+        printed = next((line.strip() for line in reversed(log.splitlines()) if line.strip()), "")
         outcome = tell.outcome_of(
-            one.seen, end, who(task), asked=asked, said=said, now_s=self._clock.now_s()
+            one.seen, end, who(task), asked=asked, printed=printed, now_s=self._clock.now_s()
         )
         if outcome.code is not Why.SUPERVISOR_LOST:
             return outcome
@@ -273,7 +282,18 @@ class KubeDriver:
             confirms=one.is_looked and one.seen.run is None,
             deletes=not one.is_deleted and self._is_to_go(one),
             logs=tuple(waits),
+            warns_of=self._silent(one),
         )
+
+    def _silent(self, one: KubeGang) -> str:
+        """Return about what warnings are to be fetched: of what nothing is said for a while."""
+        about, now_s = tell.silent(one.seen), self._clock.monotonic_s()
+        if about != one.silent[0]:
+            one.silent, one.warning = (about, now_s), ""
+        if not about or now_s - one.silent[1] < _SILENT_S:
+            return ""
+        one.silent = (about, now_s)
+        return about
 
     def _is_to_go(self, one: KubeGang) -> bool:
         """Return whether a gang is to be taken out of its cluster before it ends by itself."""

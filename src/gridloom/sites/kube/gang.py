@@ -56,10 +56,12 @@ class Handed(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         access: How.
         name: Of the objects.
+        grace_s: How long tasks may take to save.
     """
 
     access: KubeAccess
     name: str
+    grace_s: float = 0.0
 
 
 class Placed(msgspec.Struct, frozen=True, kw_only=True):
@@ -134,7 +136,8 @@ def pods(
         attempt=task.attempt,
         epoch=task.epoch,
         life=task.life,
-        labels={PLANE_LABEL: plane, SITE_LABEL: task.site, RUN_LABEL: name},
+        labels={**access.labels, PLANE_LABEL: plane, SITE_LABEL: task.site, RUN_LABEL: name},
+        annotations=access.annotations,
         queue=access.queue,
         queue_priority=access.queue_priority,
         pod_priority=access.priority_class,

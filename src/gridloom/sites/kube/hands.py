@@ -5,9 +5,10 @@ from collections.abc import Sequence
 
 from gridloom.base.errors import SiteError
 from gridloom.model.reason import Reason, Why
-from gridloom.sites.kube.api import Api, AwayError, RefusedError, Resource, resource_of
+from gridloom.sites.kube.api import EVENTS, Api, AwayError, RefusedError, Resource, resource_of
 from gridloom.sites.kube.labels import PLANE_LABEL, SITE_LABELS
 from gridloom.sites.kube.parse_runs import read_run
+from gridloom.sites.kube.reading import said
 from gridloom.sites.kube.render import owner_patch
 from gridloom.sites.kube.render_pod import Manifest
 from gridloom.sites.kube.state import KubeGang
@@ -71,6 +72,19 @@ def fetch_logs(api: Api, gang: KubeGang, indexes: Sequence[int]) -> None:
             gang.logs[index] = api.log(pod.name, LOG_LINES) if pod is not None else ""
         except RefusedError:  # it is gone, or nothing of it ever ran
             gang.logs[index] = ""
+
+
+def fetch_warning(api: Api, gang: KubeGang, about: str) -> None:
+    """Fetch what the cluster warned of last about a job or a pod of it.
+
+    Some reasons stand there only, as why no pod can be made, or a volume not be mounted.
+    """
+    try:
+        found, _ = api.list(EVENTS, "", f"involvedObject.name={about},type=Warning")
+    except RefusedError:  # without the right the reason stays unknown
+        found = []
+    latest = max(found, key=lambda one: str(one.get("lastTimestamp")), default={})
+    gang.warning = said(str(latest.get("reason", "")), str(latest.get("message", "")))
 
 
 def refusal(error: SiteError) -> Reason:

@@ -37,6 +37,8 @@ class KubeGang:
         is_looked: Whether the watches have shown what there is since it was placed.
         heard: Its tasks that were looked at, by number.
         over_s: When the end of a task was first seen that its supervisor said nothing of.
+        silent: About what the cluster says nothing, and since when.
+        warning: What it warned of last about that.
         logs: What the pods that ended without a word have printed last, by number.
     """
 
@@ -56,6 +58,8 @@ class KubeGang:
         self.is_looked = False
         self.heard: dict[int, Heard] = {}
         self.over_s: dict[int, float] = {}
+        self.silent = ("", 0.0)
+        self.warning = ""
         self.logs: dict[int, str] = {}
         self.reload()
 

@@ -10,12 +10,15 @@ from gridloom.sites.kube.endings import CAUSES, Ending, EndKind
 from gridloom.sites.kube.parse_pods import Phase, PodSight
 from gridloom.sites.kube.parse_runs import RunPhase, RunSight, attempt_ending
 from gridloom.sites.kube.parse_workloads import WorkloadSight, WorkloadState
+from gridloom.sites.kube.reading import said
+from gridloom.sites.kube.render_jobset import REPLICATED_JOB
 from gridloom.sites.reports import Who
 
 _BY_SITE = frozenset(
     {EndKind.PREEMPTED, EndKind.TIME_LIMIT, EndKind.CANCELLED, EndKind.NODE_FAILED}
 )
 """Ends that befall all pods of a gang alike."""
+_SILENT = frozenset({Phase.CREATING, Phase.PULLING})
 _REMEDIES = {
     EndKind.TIME_LIMIT: "raise `time_limit` of the site in the grid file",
     EndKind.OUT_OF_MEMORY: "ask for more memory in `resources` of the site, or cut the model"
@@ -35,6 +38,7 @@ class Seen(msgspec.Struct, frozen=True, kw_only=True):
         pods: Its pods.
         workload: Kueue's view of it, if it is queued.
         eviction: Why Kueue has taken its place away after its pods had run.
+        warning: What the cluster warned of last about what it says nothing of.
         trouble: Why the cluster cannot be looked at; empty if it can.
     """
 
@@ -44,6 +48,7 @@ class Seen(msgspec.Struct, frozen=True, kw_only=True):
     pods: tuple[PodSight, ...] = ()
     workload: WorkloadSight | None = None
     eviction: Ending | None = None
+    warning: str = ""
     trouble: str = ""
 
     @property
@@ -71,6 +76,17 @@ def ending(seen: Seen) -> Ending | None:
     return attempt_ending(seen.run, seen.pods)
 
 
+def silent(seen: Seen) -> str:
+    """Return the name of the job, or of a pod, that should go on and of which nothing is said."""
+    if seen.run is None or seen.run.phase is not RunPhase.ACTIVE:
+        return ""
+    if not seen.pods:
+        # The pods of the other forms are made by a Job inside
+        return seen.name if seen.run.kind == "Job" else f"{seen.name}-{REPLICATED_JOB}-0"
+    waits = (pod for pod in seen.pods if pod.phase in _SILENT)
+    return next((pod.name for pod in waits), "")
+
+
 def evicted(workload: WorkloadSight | None, *, ever: bool = False) -> Ending | None:
     """Return why Kueue has taken the place of a workload away, if it has.
 
@@ -90,7 +106,7 @@ def wait_of(seen: Seen, index: int, who: Who) -> TaskWaiting:
 
 
 def outcome_of(
-    seen: Seen, end: Ending, who: Who, *, asked: str, said: str, now_s: float
+    seen: Seen, end: Ending, who: Who, *, asked: str, printed: str, now_s: float
 ) -> Outcome:
     """Return how a task ended of whose end its supervisor has said nothing.
 
@@ -99,15 +115,15 @@ def outcome_of(
         end: What the cluster says.
         who: The task.
         asked: The sentence with which it was asked to stop; empty if it was not.
-        said: The last line that the supervisor has printed.
+        printed: The last line that the supervisor has printed.
         now_s: The time, if the cluster does not tell it.
     """
     code, sentence = end.why, f"Kubernetes {_called(seen)}: {end.sentence}"
     if end.kind in (EndKind.DONE, EndKind.FAILED):
         code = Why.SUPERVISOR_LOST
-        words = f": {said}" if said and said not in end.sentence else ""
-        sentence = (
-            f"the supervisor of {who['domain']} is gone without a word: {end.sentence}{words}"
+        words = printed if printed not in end.sentence else ""
+        sentence = said(
+            f"the supervisor of {who['domain']} is gone without a word", end.sentence, words
         )
     if asked and end.kind in (EndKind.CANCELLED, EndKind.FAILED, EndKind.DONE):
         code, sentence = Why.STOP_REQUESTED, f"{asked}: {sentence}"
@@ -161,8 +177,9 @@ def _waiting(seen: Seen, pod: PodSight | None) -> str:
     if seen.run.phase is not RunPhase.ACTIVE:
         return f"{called}: {seen.run.sentence}"
     if pod is None:
-        return f"{called} has no pod for it yet"
-    return f"{called}: pod {pod.name} {_stage(pod)}"
+        return said(f"{called} has no pod for it yet", seen.warning)
+    told = seen.warning if pod.phase in _SILENT else ""
+    return said(f"{called}: pod {pod.name} {_stage(pod)}", told)
 
 
 def _stage(pod: PodSight) -> str:

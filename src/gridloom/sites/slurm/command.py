@@ -11,6 +11,7 @@ from gridloom.sites.slurm.parse_queue import (
     SINFO_FORMAT,
     SQUEUE_FORMAT,
 )
+from gridloom.sites.slurm.usage import USAGE_FORMAT
 
 ENVIRONMENT = {"TZ": "UTC0", "SLURM_TIME_FORMAT": "standard", "LC_ALL": "C.UTF-8"}
 """Variables of every command beside its user's own: what it prints is read by these."""
@@ -84,6 +85,12 @@ def sacct(job_ids: Iterable[int]) -> tuple[str, ...]:
         f"--jobs={','.join(map(str, job_ids))}",
         f"--format={SACCT_FORMAT}",
     )
+
+
+def usage(job_ids: Iterable[int]) -> tuple[str, ...]:
+    """Return the command that tells what jobs and their steps have used."""
+    ids = ",".join(map(str, job_ids))
+    return ("sacct", "--noheader", "--parsable2", f"--jobs={ids}", f"--format={USAGE_FORMAT}")
 
 
 def sinfo() -> tuple[str, ...]:

@@ -4,11 +4,12 @@ from collections.abc import Collection, Mapping
 
 from msgspec.structs import replace
 
-from gridloom.sites.slurm import command, parse_queue, parse_scontrol
+from gridloom.sites.slurm import command, parse_queue, parse_scontrol, usage
 from gridloom.sites.slurm.client import SlurmClient
 from gridloom.sites.slurm.records import Job, Licence, Node, Partition, Reservation
 from gridloom.sites.slurm.states import job_end
 from gridloom.sites.slurm.submission import Submission
+from gridloom.sites.slurm.usage import Used
 
 
 class CommandEngine:
@@ -45,6 +46,10 @@ class CommandEngine:
     def cancel(self, slurm_id: int) -> None:
         """Run scancel."""
         self._run(command.scancel(slurm_id, only_waiting=True))
+
+    def accounted(self, slurm_ids: Collection[int]) -> Mapping[int, Used]:
+        """Run sacct."""
+        return usage.sacct(self._run(command.usage(slurm_ids)))
 
     def nodes(self) -> tuple[Node, ...]:
         """Run scontrol."""

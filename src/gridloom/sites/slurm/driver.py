@@ -16,16 +16,23 @@ from gridloom.base.errors import InputError, SiteError
 from gridloom.base.files import LineTail, cause_of, replace_file
 from gridloom.model.event import AnyEvent, NodeMarked, TaskEnded, TaskRefused, TaskRunning
 from gridloom.model.inventory import Site, SlurmAccess
-from gridloom.model.life import Outcome
+from gridloom.model.life import Outcome, SiteUse
 from gridloom.model.reason import Reason, Why
 from gridloom.sites.reports import ended, events, who
+from gridloom.sites.slurm.accounts import Accounts
 from gridloom.sites.slurm.engine import AwayError, SlurmEngine
-from gridloom.sites.slurm.gang import JOB_FILE, SCRIPT_FILE, Placed, gang
+from gridloom.sites.slurm.gang import (
+    ACCESS_FILE,
+    JOB_FILE,
+    SCRIPT_FILE,
+    GangMark,
+    Placed,
+    gang,
+)
 from gridloom.sites.slurm.hand_in import handed_in
 from gridloom.sites.slurm.records import Job
 from gridloom.sites.slurm.standing import NodeWatch
-from gridloom.sites.slurm.submission import Submission
-from gridloom.sites.slurm.tell import Seen, end_of, wait_of, why_asked
+from gridloom.sites.slurm.tell import Seen, end_of, wait_of, why_asked, why_never
 from gridloom.wire.agent import (
     GANG_FILE,
     LEASE_FILE,
@@ -46,9 +53,12 @@ _POLL_S = 1.0
 """Between two looks at the queue of one Slurm: one call for all jobs."""
 _WORDLESS_S = 20.0
 """How long Slurm may take to say why it has asked a task to stop, beyond the grace."""
+_HOPELESS_LOOKS = 3
+"""So often in a row Slurm says that a job will never start before it is believed."""
+_ASKED_FILE = "submitting"
+"""There as soon as Slurm is about to be asked for a gang."""
 _SILENCE_S = 5.0
 """How long an answer may take until it is told that there is none."""
-_ACCESS_FILE = "access.json"
 
 
 class _Gang:
@@ -56,10 +66,10 @@ class _Gang:
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
-        self.mark: _Mark | None = None
+        self.mark: GangMark | None = None
         self.placed: Placed | None = None
         self.seen = Seen()
-        self.over_looks = 0
+        self.over_looks = self.hopeless_looks = 0
         self.stopped = False
         self.refusal: Reason | None = None
         self.cancelled = False
@@ -74,6 +84,11 @@ class _Gang:
         """How long its tasks may take to save."""
         signal = self.mark.submission.signal if self.mark is not None else None
         return signal.before_s if signal is not None else 0.0
+
+    @property
+    def is_only_here(self) -> bool:
+        """Whether Slurm was not asked for it, and is not being asked now."""
+        return self.placed is None and not (self.directory / _ASKED_FILE).exists()
 
     @property
     def is_settled(self) -> bool:
@@ -117,6 +132,7 @@ class SlurmDriver:
         self._engines = engines
         self._executor = executor
         self._nodes = NodeWatch(clock, engines, executor)
+        self._accounts = Accounts(self._runs, clock, engines, executor)
         self._asked: dict[SlurmEngine, Future[None]] = {}
         self._gangs: dict[Path, _Gang] = {}
         self._tasks: dict[TaskRef, _Task] = {}
@@ -127,7 +143,7 @@ class SlurmDriver:
         access = site.slurm or SlurmAccess()
         directory = Path(gang_directory(self._runs, orders[0].task))
         try:
-            if not (directory / _ACCESS_FILE).exists():
+            if not (directory / ACCESS_FILE).exists():
                 self._write_gang(directory, orders, access)
         except (InputError, OSError) as error:
             reason = _refusal(error)
@@ -151,7 +167,7 @@ class SlurmDriver:
     def observe(self, tasks: Sequence[TaskRef]) -> list[AnyEvent]:
         """Return what the supervisors reported, and what Slurm says of those that do not."""
         gangs = {task: self._gang(Path(gang_directory(self._runs, task))) for task in tasks}
-        self._look(dict.fromkeys(gangs.values()))
+        self._look(dict.fromkeys([*gangs.values(), *self._left(gangs)]))
         facts: list[AnyEvent] = []
         for task, one in gangs.items():
             with contextlib.suppress(OSError):  # of what we cannot see now we do not speak now
@@ -161,6 +177,10 @@ class SlurmDriver:
     def standing(self, site: Site) -> Sequence[NodeMarked] | None:
         """Return which nodes Slurm keeps from work, as of a look a few seconds ago."""
         return self._nodes.standing(site)
+
+    def used(self, job_id: str) -> Sequence[SiteUse] | None:
+        """Return what a job has used, where its Slurms keep accounts of that."""
+        return self._accounts.used(job_id)
 
     def free_port(
         self, address: str, ports: tuple[int, int], taken: frozenset[int], count: int = 1
@@ -185,8 +205,8 @@ class SlurmDriver:
         replace_file(directory / GANG_FILE, encode(gang(orders, self._runs, access)))
         replace_file(directory / SCRIPT_FILE, handed.script.encode())
         speaker = orders[0].task if orders[0].batch else None
-        mark = _Mark(access=access, submission=handed.asked, speaker=speaker)
-        replace_file(directory / _ACCESS_FILE, encode(mark))
+        mark = GangMark(access=access, submission=handed.asked, speaker=speaker)
+        replace_file(directory / ACCESS_FILE, encode(mark))
 
     def _hand_in(self, one: _Gang, engine: SlurmEngine) -> None:
         """Hand a gang's job to Slurm unless that was done.
@@ -197,7 +217,7 @@ class SlurmDriver:
         """
         if one.placed is not None or one.mark is None:
             return
-        asked, mark = one.mark.submission, one.directory / "submitting"
+        asked, mark = one.mark.submission, one.directory / _ASKED_FILE
         found = None
         if mark.exists():  # we were killed between asking and noting the answer
             same = (job.job_id for job in engine.jobs() if job.comment == asked.comment)
@@ -231,6 +251,20 @@ class SlurmDriver:
                 self._looked_s[engine] = now_s
                 self._asked[engine] = self._executor.submit(self._ask, engine, those)
 
+    def _left(self, gangs: Mapping[TaskRef, _Gang]) -> list[_Gang]:
+        """Return gangs that nobody asks after any more and that Slurm may have; forget others.
+
+        Of those that were taken for dead while they waited nothing is to stay in the queue.
+        """
+        asked = set(gangs.values())
+        others = [one for one in self._gangs.values() if one not in asked]
+        for one in others:
+            one.stopped = True
+            if one.is_settled or one.is_only_here:
+                del self._gangs[one.directory]
+        self._tasks = {task: known for task, known in self._tasks.items() if task in gangs}
+        return [one for one in others if one.directory in self._gangs]
+
     def _ask(self, engine: SlurmEngine, gangs: Sequence[_Gang]) -> None:
         """Hand in, cancel and ask, in a thread of its own: it changes what is seen of the gangs."""
         try:
@@ -248,9 +282,13 @@ class SlurmDriver:
     def _take_in(self, one: _Gang, slurm_id: int, job: Job | None, engine: SlurmEngine) -> None:
         one.seen = Seen(slurm_id=slurm_id, job=job or one.seen.job, is_gone=job is None)
         one.over_looks += one.seen.is_over
-        if one.stopped and not one.cancelled and one.seen.waits:
+        never = why_never(one.seen)
+        one.hopeless_looks = one.hopeless_looks + 1 if never is not None else 0
+        is_hopeless = one.hopeless_looks >= _HOPELESS_LOOKS
+        if (one.stopped or is_hopeless) and not one.cancelled and one.seen.waits:
             engine.cancel(slurm_id)
             one.cancelled = True
+            one.refusal = never if is_hopeless and not one.stopped else None
 
     def _try_to_hand_in(self, one: _Gang, engine: SlurmEngine) -> None:
         try:
@@ -309,7 +347,7 @@ class SlurmDriver:
         one = self._gangs.get(directory)
         if one is None or one.mark is None:
             one = self._gangs[directory] = _Gang(directory)
-            one.mark = _read(directory / _ACCESS_FILE, _Mark)
+            one.mark = _read(directory / ACCESS_FILE, GangMark)
             one.placed = _read(directory / JOB_FILE, Placed)
             if one.placed is not None:
                 one.seen = Seen(slurm_id=one.placed.slurm_id)
@@ -322,20 +360,6 @@ class SlurmDriver:
             replace_file(directory / name, data, durable=durable)
         except OSError as error:
             raise SiteError(f"{directory / name}: {error.strerror}") from error
-
-
-class _Mark(msgspec.Struct, frozen=True, kw_only=True):
-    """What was to be handed in, and where.
-
-    Attributes:
-        access: How the site's Slurm is reached.
-        submission: What it is asked for; its comment tells the job from all others.
-        speaker: Of a batch script: the task that runs it.
-    """
-
-    access: SlurmAccess
-    submission: Submission
-    speaker: TaskRef | None = None
 
 
 def _whole(told: Sequence[Job]) -> dict[int, Job]:

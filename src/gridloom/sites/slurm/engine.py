@@ -1,11 +1,12 @@
 """What the driver needs of a Slurm, however it is asked: by its commands or through slurmrestd."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from typing import Protocol
 
 from gridloom.base.errors import SiteError
 from gridloom.sites.slurm.records import Job, Licence, Node, Partition, Reservation
 from gridloom.sites.slurm.submission import Submission
+from gridloom.sites.slurm.usage import Used
 
 _AWAY = (
     "Unable to contact slurm controller",
@@ -57,6 +58,13 @@ class SlurmEngine(Protocol):
 
     def cancel(self, slurm_id: int) -> None:
         """Take a job out of the queue; leave it alone if it has started, or is not known."""
+        ...
+
+    def accounted(self, slurm_ids: Collection[int]) -> Mapping[int, Used]:
+        """Return what jobs have used, of those that the accounts tell of.
+
+        Raises ``SiteError``, too, where no accounts are kept.
+        """
         ...
 
     def nodes(self) -> tuple[Node, ...]:

@@ -20,6 +20,7 @@ from gridloom.wire.agent import Gang, TaskOrder, TaskRef, gang_directory, task_d
 
 SCRIPT_FILE = "batch.sh"
 JOB_FILE = "job.json"
+ACCESS_FILE = "access.json"
 LOG_FILE = "slurm.log"
 _NAME_MAX = 60
 
@@ -32,6 +33,20 @@ class Placed(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     slurm_id: int
+
+
+class GangMark(msgspec.Struct, frozen=True, kw_only=True):
+    """What was to be handed in, and where.
+
+    Attributes:
+        access: How the site's Slurm is reached.
+        submission: What it is asked for; its comment tells the job from all others.
+        speaker: Of a batch script: the task that runs it.
+    """
+
+    access: SlurmAccess
+    submission: Submission
+    speaker: TaskRef | None = None
 
 
 def comment(plane: str, task: TaskRef) -> str:

@@ -1,12 +1,12 @@
 """A Slurm asked through its slurmrestd, from 20.11 (v0.0.36) on."""
 
 import errno
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from http import HTTPStatus
 from typing import Any, TypeVar
 
 from gridloom.base.errors import SiteError
-from gridloom.sites.slurm import parse_json
+from gridloom.sites.slurm import parse_json, usage
 from gridloom.sites.slurm.answer import SlurmError, answer
 from gridloom.sites.slurm.engine import is_away
 from gridloom.sites.slurm.records import Job, Licence, Node, Partition, Reservation
@@ -14,6 +14,7 @@ from gridloom.sites.slurm.rest import VERSIONS, submit_body
 from gridloom.sites.slurm.rest_client import Answer, RestClient
 from gridloom.sites.slurm.states import JobPhase, job_phase
 from gridloom.sites.slurm.submission import Submission
+from gridloom.sites.slurm.usage import Used
 
 T = TypeVar("T")
 
@@ -61,6 +62,13 @@ class RestEngine:
             if _UNKNOWN_JOB not in error.codes:
                 raise
 
+    def accounted(self, slurm_ids: Collection[int]) -> Mapping[int, Used]:
+        """Get them one by one: of all, the accounts would tell of everybody's."""
+        found: dict[int, Used] = {}
+        for slurm_id in slurm_ids:
+            found |= self._ask("GET", f"job/{slurm_id}", usage.rest, of="slurmdb")
+        return found
+
     def nodes(self) -> tuple[Node, ...]:
         """Get them."""
         return self._ask("GET", "nodes", parse_json.nodes)
@@ -77,15 +85,25 @@ class RestEngine:
         """Get them."""
         return self._ask("GET", "licenses", parse_json.licences)
 
-    def _ask(self, method: str, what: str, read: Callable[[bytes], T], body: Any = None) -> T:
+    def _ask(
+        self,
+        method: str,
+        what: str,
+        read: Callable[[bytes], T],
+        body: Any = None,
+        *,
+        of: str = "slurm",
+    ) -> T:
         """Return what ``read`` makes of the answer.
 
         Raises:
             AwayError: Neither slurmrestd nor, behind it, the controller could be asked.
             SiteError: It says no, or what cannot be read.
         """
-        said = self._client.call(method, f"/slurm/{self._api()}/{what}", body)
+        said = self._client.call(method, f"/{of}/{self._api()}/{what}", body)
         if said.status == HTTPStatus.NOT_FOUND and not said.body.lstrip().startswith(b"{"):
+            if of == "slurmdb":
+                raise SiteError("slurmrestd knows of no accounts")
             self._version = ""  # perhaps another release runs there now
             raise SiteError(f"slurmrestd has no {what} in its version of today")
         return self._read(said, read)

@@ -5,9 +5,9 @@ from msgspec.structs import replace
 
 from gridloom.model.event import TaskWaiting
 from gridloom.model.life import Outcome
-from gridloom.model.reason import Why
+from gridloom.model.reason import Reason, Why
 from gridloom.sites.reports import Who
-from gridloom.sites.slurm.reasons import waiting
+from gridloom.sites.slurm.reasons import WillStart, waiting
 from gridloom.sites.slurm.records import Job
 from gridloom.sites.slurm.states import JobEnd, JobPhase, job_end, job_phase
 
@@ -73,6 +73,17 @@ def wait_of(seen: Seen, who: Who) -> TaskWaiting:
     remedy = f"; {why.remedy}" if why.remedy else ""
     sentence = f"Slurm job {job.job_id}: {why.sentence}{remedy}"
     return TaskWaiting(**who, sentence=sentence, expected_s=job.started_s or 0.0)
+
+
+def why_never(seen: Seen) -> Reason | None:
+    """Return why a job that waits will never start as it was asked for; nothing if it may."""
+    if seen.job is None or not seen.waits:
+        return None
+    why = waiting(seen.job.reason)
+    if why.will_start is not WillStart.NEVER:
+        return None
+    sentence = f"Slurm job {seen.job.job_id} would never start: {why.sentence}"
+    return Reason(code=Why.REFUSED, sentence=sentence, remedy=why.remedy)
 
 
 def end_of(seen: Seen, asked: str, now_s: float) -> Outcome:

@@ -30,7 +30,7 @@ from gridloom.runtime.wan.message_codec import AnyMessage, decode_message, encod
 from gridloom.runtime.wan.messages import Hello, MessageError, Offer, State
 from gridloom.runtime.wan.methods import codec
 from gridloom.runtime.wan.outer import Fragment, OuterRule
-from gridloom.runtime.wan.outer_sync import Interval, OuterRound, OuterSync
+from gridloom.runtime.wan.outer_sync import OuterRound, OuterSync
 from gridloom.runtime.wan.peers import Peers
 from gridloom.runtime.wan.rounds import RoundPolicy, Rounds
 from gridloom.runtime.wan.state import OptimizerState
@@ -133,7 +133,7 @@ class World:
             rounds = Rounds(name, self.names, "same", policy, combine)
         self._watch_offers(name, rounds)
         peers = Peers(rounds, self.network.end(name), self.clock)
-        made.append(OuterSync(own, peers, Interval(EVERY)))
+        made.append(OuterSync(own, peers, EVERY))
         return Site(self.names.index(name), net, optimizer, made[0], agreed, rounds)
 
     def run(self, steps: range, names: Sequence[str] = ()) -> None:

@@ -16,7 +16,7 @@ from gridloom.runtime.wan.events import Down, Received, Up
 from gridloom.runtime.wan.fragments import Fragments
 from gridloom.runtime.wan.history import Buffer, Given
 from gridloom.runtime.wan.outer import Fragment, OuterRule
-from gridloom.runtime.wan.outer_sync import Interval, OuterRound, OuterSync, _Slot
+from gridloom.runtime.wan.outer_sync import OuterRound, OuterSync, _Slot
 from gridloom.runtime.wan.peers import Peers
 from gridloom.runtime.wan.rounds import RoundPolicy, Rounds
 from gridloom.runtime.wan.state import OptimizerState
@@ -101,7 +101,7 @@ class World:
 
         rounds = Rounds(name, self.names, "same", self._policy, combine)
         peers = Peers(rounds, self.network.end(name), self.clock)
-        made.append(OuterSync(agreement, peers, Interval(EVERY)))
+        made.append(OuterSync(agreement, peers, EVERY))
         number = self.names.index(name)
         return Site(number, net, optimizer, made[0], agreed, rounds, [], [])
 
@@ -266,7 +266,7 @@ def test_two_newcomers_at_once_are_given_the_same_state() -> None:
 def test_without_an_interval_rounds_take_a_small_share_of_the_training(
     round_s: float, steps: int
 ) -> None:
-    slot, now_s = _Slot(Interval(0), fragments=4), 0.0
+    slot, now_s = _Slot(0, fragments=4), 0.0
     for number in range(8):  # steps of a second, a round in every second one
         work_s = round_s * (number % 2)
         slot.note(now_s + 1.0, now_s + 1.0 + work_s)
@@ -277,37 +277,8 @@ def test_without_an_interval_rounds_take_a_small_share_of_the_training(
 
 
 def test_an_interval_that_is_told_is_kept() -> None:
-    slot = _Slot(Interval(12), fragments=4)
+    slot = _Slot(12, fragments=4)
     for number in range(20):
         slot.note(number, number + 0.9)
         slot.offered()
     assert slot.steps == 3
-
-
-@pytest.mark.parametrize(("growth", "steps"), [(0.0, [3, 3, 3, 3]), (1.0, [3, 6, 12, 1000])])
-def test_an_interval_may_grow_as_the_learning_rate_falls(growth: float, steps: list[int]) -> None:
-    rate = [1e-4]
-    slot = _Slot(Interval(12, growth, lambda: rate[0]), fragments=4)
-    found = []
-    for now in (5e-4, 1e-3):  # as long as it rises the interval is the one that was told
-        rate[0] = now
-        slot.follow_rate()
-        assert slot.steps == 3
-    for now in (1e-3, 5e-4, 2.5e-4, 0.0):
-        rate[0] = now
-        slot.follow_rate()
-        found.append(slot.steps)
-    assert found == steps
-
-
-def test_a_growing_interval_goes_on_where_it_was() -> None:
-    world, rate = World("ab"), [2e-3]
-    first, again = (world.sites[name].sync for name in "ab")
-    for sync in (first, again):
-        sync._slot = _Slot(Interval(EVERY, 1.0, lambda: rate[0]), FRAGMENTS)
-    first.after_step(6.0)
-    rate[0] = 1e-3
-    again.load_state_dict(first.state_dict())
-    for sync in (first, again):
-        sync.after_step(6.0)
-        assert sync._slot.steps == 2 * EVERY // FRAGMENTS

@@ -224,6 +224,35 @@ def test_one_pod_that_ended_without_a_word_is_told_while_others_run(desk: Desk) 
     assert outcome.code is Why.SUPERVISOR_LOST
 
 
+def test_why_no_pod_can_be_made_is_told(desk: Desk) -> None:
+    desk.site = desk.at(service_account="nobody")
+    desk.submit()
+    desk.waits("has no pod for it yet")
+    desk.clock.advance(5.0)
+    assert 'FailedCreate: Error creating: pods "train-abc-a2-' in desk.waits("not found")
+
+
+def test_why_a_pod_does_not_come_up_is_told(desk: Desk) -> None:
+    desk.play = Play(start_s=100.0)
+    desk.submit()
+    desk.waits("fetches its image on k1")
+    name = desk.pods()[0]["metadata"]["name"]
+    about = {"kind": "Pod", "name": name, "namespace": "team"}
+    for minute, message in ((2, "still no such claim"), (1, "no such claim")):
+        body = {
+            "metadata": {"generateName": "e"},
+            "involvedObject": about,
+            "type": "Warning",
+            "reason": "FailedMount",
+            "message": message,
+            "lastTimestamp": f"2026-01-01T00:0{minute}:00Z",
+        }
+        desk.api.do("create", "v1", "events", namespace="team", body=body)
+    desk.clock.advance(5.0)
+    sentence = f"pod {name} fetches its image on k1: FailedMount: still no such claim"
+    desk.until(lambda facts: sentence in str(facts))
+
+
 def test_the_time_limit_of_the_site_is_told(desk: Desk) -> None:
     desk.site = desk.at(time_limit_s=1.0)
     desk.submit()
@@ -291,7 +320,9 @@ def test_a_cluster_that_never_says_why_is_not_waited_for(desk: Desk) -> None:
     desk.run()
     desk.reports(Why.STOP_REQUESTED)
     desk.until(lambda facts: [one for one in facts if isinstance(one, TaskRunning)])
-    desk.clock.advance(10.0)
+    desk.clock.advance(29.0)
+    assert not [one for one in desk.look() if isinstance(one, TaskEnded)], "others have their grace"
+    desk.clock.advance(11.0)
     assert codes(desk.ends()) == [Why.STOP_REQUESTED] * 2
 
 

@@ -66,6 +66,21 @@ def test_what_was_taken_while_we_died_is_found_again(desk: Desk, *, queued: bool
     assert desk.asked("patch") == 1, "what Kueue may have started is not applied again"
 
 
+def test_what_kueue_has_started_is_taken_over_and_not_held_back_again(desk: Desk) -> None:
+    desk.queue()
+    desk.submit()
+    desk.run()
+    gang = desk.place().parent / "gang.hpc"
+    desk.until(lambda _: (gang / "job.json").exists())
+    for name in ("job.json", "submitting"):  # nothing says that it was ever handed in
+        (gang / name).unlink()
+    desk.again()
+    desk.until(lambda _: (gang / "job.json").exists())
+    assert desk.asked("patch") == 2
+    (job,) = desk.jobs()
+    assert job["spec"]["suspend"] is False
+
+
 def test_what_was_stopped_while_we_died_is_looked_for_and_taken_out(desk: Desk) -> None:
     desk.queue(cpus=1)
     desk.submit()

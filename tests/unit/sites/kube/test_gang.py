@@ -92,6 +92,8 @@ def test_all_that_is_said_is_asked_for() -> None:
             "tolerations": (KubeToleration(key="a", value="b"), KubeToleration(key="c")),
             "networks": ("rail-0", "fabric/rail-1@net1"),
             "topology_preferred": "rack",
+            "labels": {"team": "a", "gridloom/site": "mine"},
+            "annotations": {"sidecar.istio.io/inject": "false"},
             "queue": "q",
             "time_limit_s": 3600.0,
         }
@@ -109,6 +111,8 @@ def test_all_that_is_said_is_asked_for() -> None:
         NetworkAttachment(name="rail-0"),
         NetworkAttachment(name="rail-1", namespace="fabric", interface="net1"),
     )
+    assert (found.labels["team"], found.labels["gridloom/site"]) == ("a", "hpc")
+    assert found.annotations == {"sidecar.istio.io/inject": "false"}
     assert (found.queue, found.topology.preferred, found.deadline_s) == ("q", "rack", 3600)
 
 

@@ -5,6 +5,7 @@ import pytest
 from gridloom.base.errors import SiteError
 from gridloom.sites.slurm import command
 from gridloom.sites.slurm.parse_queue import SACCT_FORMAT, SINFO_FORMAT, SQUEUE_FORMAT
+from gridloom.sites.slurm.usage import USAGE_FORMAT
 
 
 @pytest.mark.parametrize(
@@ -38,6 +39,10 @@ from gridloom.sites.slurm.parse_queue import SACCT_FORMAT, SINFO_FORMAT, SQUEUE_
                 *("sacct", "--allocations", "--duplicates", "--noheader", "--parsable2"),
                 *("--delimiter=\x1f", "--jobs=3,5", f"--format={SACCT_FORMAT}"),
             ],
+        ),
+        (
+            command.usage([3, 5]),
+            ["sacct", "--noheader", "--parsable2", "--jobs=3,5", f"--format={USAGE_FORMAT}"],
         ),
         (command.sinfo(), ["sinfo", "--noheader", "--Node", f"--format={SINFO_FORMAT}"]),
         (command.show("node"), ["scontrol", "--details", "--oneliner", "show", "node"]),

@@ -55,6 +55,12 @@ def test_of_ended_jobs_it_is_asked_once_whether_they_were_preempted(printed: Pri
     assert printed.asked == ["squeue --noheader"] * 4, "one for all, two that look, one that asks"
 
 
+def test_what_jobs_have_used() -> None:
+    printed = Printed({"--format=JobID,": "52|COMPLETED|9|00:03.514||0\n"})
+    assert CommandEngine(printed, {}).accounted([52, 53])[52].cpu_s == 3.514
+    assert "--jobs=52,53" in printed.asked[0]
+
+
 def test_sites_under_one_slurm_have_one_engine() -> None:
     engines = Engines(SlurmClient(), FakeClock())
     here = SlurmAccess(environment={"SLURM_CONF": "/a"})

@@ -55,6 +55,7 @@ class ScriptedSlurm(SlurmClient):
     calls: list[str] = field(default_factory=list)
     error: SiteError | None = None
     dies: bool = False
+    accounts: dict[int, str] = field(default_factory=dict)
 
     def run(self, argv: Sequence[str], environment: Mapping[str, str], stdin: str = "") -> str:
         assert environment == ENVIRONMENT
@@ -78,6 +79,12 @@ class ScriptedSlurm(SlurmClient):
                 if job["%T"] == "PENDING" or "--state=PENDING" not in argv:
                     job["%T"] = "CANCELLED"
                 return ""
+            case "sacct":
+                if not self.accounts:
+                    raise SiteError("Slurm accounting storage is disabled")
+                return "".join(
+                    f"{one}|{self.accounts[one]}\n" for one in self.jobs if one in self.accounts
+                )
             case tool:
                 assert tool == "squeue"
         asked = [word.removeprefix("--jobs=") for word in argv if word.startswith("--jobs=")]
@@ -107,7 +114,7 @@ class Now(Executor):
         def call() -> None:
             try:
                 future.set_result(fn(*args, **kwargs))
-            except RuntimeError as error:
+            except (RuntimeError, SiteError) as error:
                 future.set_exception(error)
 
         self.left.append(call)
@@ -461,3 +468,35 @@ def test_while_slurm_says_nothing_a_script_ends_by_its_own_word(scripted: Desk) 
     scripted.look()
     scripted.clock.advance(50.0)  # its grace, and a while for Slurm
     assert outcomes(scripted.look()) == [Why.EXITED] * 2
+
+
+def test_what_would_never_start_is_taken_back_and_refused(desk: Desk) -> None:
+    desk.submit()
+    desk.look()
+    desk.slurm.jobs[7] |= {"%r": "PartitionNodeLimit"}
+    for _ in range(2):
+        assert "its partition gives" in sentences(desk.look())[0], "it may be in passing"
+    desk.slurm.jobs[7] |= {"%r": "Resources"}
+    desk.look()
+    desk.slurm.jobs[7] |= {"%r": "PartitionNodeLimit"}
+    desk.look()
+    desk.look()
+    refused = [fact for fact in desk.look() if isinstance(fact, TaskRefused)]
+    assert len(refused) == 2
+    assert refused[0].reason.sentence.startswith("Slurm job 7 would never start: it asks for more")
+    assert refused[0].reason.remedy.startswith("ask for another number of nodes")
+    assert desk.slurm.jobs[7]["%T"] == "CANCELLED"
+
+
+def test_what_nobody_asks_after_any_more_is_taken_out_of_the_queue(desk: Desk) -> None:
+    desk.submit()
+    desk.look()
+    for _ in range(4):
+        desk.clock.advance(1.0)
+        desk.driver.observe([])
+    assert desk.slurm.jobs[7]["%T"] == "CANCELLED"
+    desk.slurm.calls.clear()
+    for _ in range(3):
+        desk.clock.advance(1.0)
+        desk.driver.observe([])
+    assert desk.slurm.calls == [], "it is over and forgotten"

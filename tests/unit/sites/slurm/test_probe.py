@@ -18,6 +18,7 @@ from gridloom.sites.slurm.probe import probe
 from gridloom.sites.slurm.records import Gres, Job, Licence, Partition, Reservation
 from gridloom.sites.slurm.records import Node as SlurmNode
 from gridloom.sites.slurm.submission import Submission
+from gridloom.sites.slurm.usage import Used
 
 SITE = Site(
     name="hpc",
@@ -54,6 +55,9 @@ class Played:
             self.node = threading.Thread(target=run_probe, args=arguments)
             self.node.start()
         return 7
+
+    def accounted(self, slurm_ids: Collection[int]) -> dict[int, Used]:
+        return {}
 
     def jobs(self, slurm_ids: Collection[int] = ()) -> tuple[Job, ...]:
         if self.is_away:

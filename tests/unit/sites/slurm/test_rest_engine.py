@@ -18,6 +18,7 @@ from gridloom.sites.slurm.client import SlurmClient
 from gridloom.sites.slurm.engine import AwayError, SlurmEngine
 from gridloom.sites.slurm.engines import Engines
 from gridloom.sites.slurm.submission import Component, Submission
+from gridloom.sites.slurm.usage import Used
 
 JOBS = json.loads(text("squeue-22.05.json"))
 UNSPECIFIED = {"error_number": -1, "error": "Unspecified error", "description": "Failed"}
@@ -86,6 +87,16 @@ def test_what_there_is(engine: SlurmEngine, server: Slurmrestd) -> None:
     assert len(engine.partitions()) > 1
     assert [one.name for one in engine.reservations()] == ["r"]
     assert [one.name for one in engine.licences()] == ["ansys"]
+
+
+def test_what_jobs_have_used(engine: SlurmEngine, server: Slurmrestd) -> None:
+    with pytest.raises(SiteError, match="slurmrestd knows of no accounts"):
+        engine.accounted([7])
+    told = {"job_id": 7, "state": {"current": "COMPLETED"}, "time": {"elapsed": 9}, "steps": []}
+    server.answers["GET", "job/7"] = (200, {"errors": [], "jobs": [told]})
+    nothing = {"error_number": 9003, "error": "Nothing found"}
+    server.answers["GET", "job/8"] = (200, {"errors": [nothing], "jobs": []})
+    assert engine.accounted([7, 8]) == {7: Used(is_over=True, elapsed_s=9)}
 
 
 @pytest.mark.parametrize(("state", "is_deleted"), [("PENDING", True), ("RUNNING", False)])

@@ -11,6 +11,7 @@ from tests.fakes.kube_api.account import POD_ENVIRONMENT, kubeconfig
 from tests.fakes.kube_api.cluster import Cluster
 from tests.fakes.kube_api.controllers.kubelet import Play
 from tests.unit.cli.conftest import Answer
+from tests.unit.sites.kube.test_site_look import Bed
 from tests.unit.sites.slurm.samples import DATA
 
 from gridloom.base.errors import InputError
@@ -205,6 +206,29 @@ def test_a_cluster_that_is_well(desk: Desk) -> None:
         assert checks[-5:] == ["probe", "python", "run directory", "network", "clock"]
         (node,) = desk("grid", "show", "--json").json()["grid"]["sites"][0]["nodes"]
         assert (node["name"], node["accelerator"], node["count"]) == ("n1", "cpu", 8)
+
+
+def test_what_a_cluster_has(desk: Desk, tmp_path: Path) -> None:
+    bed = Bed(tmp_path, "kueue-v0.13.1")
+    bed.change("v1", "nodes", "n1", {"spec": {"unschedulable": True}})
+    access = {"kubeconfig": str(bed.config), "namespace": "team", "image": "i", "queue": "ours"}
+    grid = {"sites": {"cloud": {"kind": "kubernetes", "kubernetes": access}}}
+    (desk.place / "grid.yaml").write_text(json.dumps(grid))
+    try:
+        shown = desk("site", "show", "cloud")
+        told = desk("site", "show", "cloud", "--json").json()
+    finally:
+        bed.api.stop()
+    assert shown.code == 0
+    lines = [" ".join(line.split()) for line in shown.out.splitlines()]
+    for line in ("1 cordoned gpu 4", "1 usable gpu 4", "any nvidia.com/gpu 8 0"):
+        assert line in lines
+    assert "queue all: 0 wait, 0 may run" in lines
+    assert list(told["out_of_service"]) == ["n1"]
+    assert told["quotas"][0]["nominal"] == 8
+    away = desk("site", "show", "cloud")
+    assert away.code == 1
+    assert "`gridloom site check cloud` tells more" in away.err
 
 
 def test_accounts_that_may_not_be_read(desk: Desk) -> None:

@@ -294,9 +294,11 @@ def test_nodes_that_come_or_go_while_jobs_are_under_way(desk: Desk) -> None:
     assert len(first.inventory.sites[0].nodes) == 4
     (desk.bin / "nodes").write_text(desk.nodes.partition("NodeName=siteb-n3")[0])
     assert desk.hand_in(plane) == [], "the grid stays as it is until no job is under way"
-    (desk.place / "grid.yaml").write_text(GRID.replace("cpu:1", "cpu:2"))
-    with pytest.raises(InputError, match="under way on another grid"):
-        desk.hand_in(plane)
+    other = GRID.replace("slurm}", "slurm, slurm: {account: physics}}")
+    for text in (GRID.replace("cpu:1", "cpu:2"), other):
+        (desk.place / "grid.yaml").write_text(text)
+        with pytest.raises(InputError, match="under way on another grid"):
+            desk.hand_in(plane)
 
 
 def test_simulate_needs_the_nodes_in_the_file(desk: Desk, call: Call) -> None:

@@ -26,7 +26,7 @@ from gridloom.model.event import (
     InventoryChanged,
     JobSubmitted,
 )
-from gridloom.model.inventory import CPU, Inventory
+from gridloom.model.inventory import CPU, Inventory, Site
 from gridloom.model.life import OVER, Job, Placement
 from gridloom.model.parallel import ParallelPlan, SiteSync
 from gridloom.model.spec import JobSpec
@@ -189,12 +189,20 @@ def _same_file(present: Inventory, prepared: Prepared) -> bool:
 
 def _without_nodes(inventory: Inventory, told: Sequence[str]) -> Inventory:
     sites = tuple(
-        replace(site, nodes=(), levels=(), slurm=None, kubernetes=None)
-        if site.name in told
-        else site
-        for site in inventory.sites
+        _without_what_is_told(site) if site.name in told else site for site in inventory.sites
     )
     return replace(inventory, sites=sites)
+
+
+def _without_what_is_told(site: Site) -> Site:
+    slurm, kubernetes = site.slurm, site.kubernetes
+    return replace(
+        site,
+        nodes=(),
+        levels=(),
+        slurm=replace(slurm, gres={}) if slurm is not None else None,
+        kubernetes=replace(kubernetes, devices={}) if kubernetes is not None else None,
+    )
 
 
 def _refuse_another_grid(plane: Plane, under_way: Job) -> None:

@@ -8,8 +8,13 @@ from cyclopts import Parameter
 from gridloom.cli.flags import Grid, Json
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
+    from msgspec import Struct
+
+    from gridloom.cli.settings import Settings
+    from gridloom.model.inventory import Site as Place
+    from gridloom.sites.kube.overview import Overview as KubeOverview
     from gridloom.sites.slurm.overview import Overview, Soon
     from gridloom.sites.slurm.records import Partition, Reservation
 
@@ -20,6 +25,7 @@ _NODES = ("nodes", "state", "kind", "devices", "free now", "nodes all free")
 _PARTITIONS = ("partition", "state", "nodes", "at most", "by default", "nodes a job", "only for")
 _RESERVATIONS = ("reservation", "from", "to", "nodes", "for")
 _LICENCES = ("licence", "total", "used", "free")
+_QUOTAS = ("flavour", "resource", "quota", "used")
 _SOON = ("when", "what", "job", "user", "nodes", "waits because")
 
 Site = Annotated[str, Parameter(help="A site of the grid file.")]
@@ -29,36 +35,65 @@ def show(site: Site, /, *, grid: Grid = None, json: Json = False) -> int:
     """Show what a site has, what of it is free, and what will be soon.
 
     For a site under Slurm: nodes by state and kind, partitions with their limits, reservations,
-    licences, and when jobs end and start.
+    licences, and when jobs end and start. Under Kubernetes: nodes, and the quota of its queue.
     """
-    from gridloom.base.errors import InputError, SiteError
-    from gridloom.base.system import SystemClock
+    from gridloom.base.errors import InputError
     from gridloom.cli import settings
     from gridloom.cli.output import emit
     from gridloom.cli.site_lookup import named_sites
+
+    found = settings.read()
+    (one,) = named_sites([site], grid, found)
+    shows = {"slurm": _slurm, "kubernetes": _kubernetes}
+    if one.kind not in shows:
+        right = "`gridloom grid show` shows its nodes"
+        raise InputError(f"{site} is a site of kind {one.kind}; {right}")
+    seen, tell = shows[one.kind](one, found)
+    if json:
+        emit({"site": site, "kind": one.kind, **_plain(seen)})
+    else:
+        tell()
+    return 0
+
+
+def _slurm(site: "Place", _: "Settings") -> "tuple[Overview, Callable[[], None]]":
+    from gridloom.base.errors import SiteError
+    from gridloom.base.system import SystemClock
     from gridloom.cli.wiring import slurm_of
     from gridloom.model.inventory import SlurmAccess
     from gridloom.sites.slurm.gather import gather
     from gridloom.sites.slurm.overview import overview
 
-    (found,) = named_sites([site], grid, settings.read())
-    if found.kind != "slurm":
-        right = "`gridloom grid show` shows its nodes"
-        raise InputError(f"{site} is a site of kind {found.kind}; {right}")
-    engine, commands = slurm_of(found)
-    facts = gather(found, engine, commands, SystemClock())
+    engine, commands = slurm_of(site)
+    facts = gather(site, engine, commands, SystemClock())
     if facts.trouble:
-        raise SiteError(f"{facts.trouble}; `gridloom site check {site}` tells more")
+        raise SiteError(f"{facts.trouble}; `gridloom site check {site.name}` tells more")
     starts = commands.expected_starts() if commands is not None else {}
-    seen = overview(found.slurm or SlurmAccess(), facts, starts)
-    if json:
-        emit({"site": site, "kind": found.kind, **_plain(seen)})
-    else:
-        _tell(site, seen)
-    return 0
+    seen = overview(site.slurm or SlurmAccess(), facts, starts)
+    return seen, lambda: _tell(site.name, seen)
 
 
-def _plain(seen: "Overview") -> dict[str, object]:
+def _kubernetes(site: "Place", found: "Settings") -> "tuple[KubeOverview, Callable[[], None]]":
+    from contextlib import closing
+
+    from gridloom.base.errors import SiteError
+    from gridloom.base.system import SystemClock
+    from gridloom.cli.wiring import kube_client
+    from gridloom.sites.kube.api import Place as KubePlace
+    from gridloom.sites.kube.gather import gather
+    from gridloom.sites.kube.overview import overview
+
+    assert site.kubernetes is not None  # the grid file was checked
+    clock = SystemClock()
+    with closing(kube_client(KubePlace.of(site.kubernetes), clock)) as api:
+        facts = gather(site, api, found.runs, clock)
+    if facts.trouble:
+        raise SiteError(f"{facts.trouble}; `gridloom site check {site.name}` tells more")
+    seen = overview(facts)
+    return seen, lambda: _tell_kubernetes(site.name, seen)
+
+
+def _plain(seen: "Struct") -> dict[str, object]:
     """Return the overview for machines: a limit that there is not is null."""
     import msgspec
 
@@ -85,7 +120,7 @@ def _tell(site: str, seen: "Overview") -> None:
         for r in seen.nodes
     ]
     out.print(table(_NODES, rows, right=(_NODES[0], *_NODES[3:])))
-    for reason in _reasons(seen):
+    for reason in _reasons(seen.out_of_service):
         say(reason)
     parts = [_partition(one) for one in seen.partitions]
     out.print(table(_PARTITIONS, parts, right=("nodes", "nodes a job"), spare=("by default",)))
@@ -105,8 +140,34 @@ def _tell(site: str, seen: "Overview") -> None:
         say(f"and {few(more)}")
 
 
-def _reasons(seen: "Overview") -> list[str]:
-    lines = [f"{node} is {why}" for node, why in sorted(seen.out_of_service.items())]
+def _tell_kubernetes(site: str, seen: "KubeOverview") -> None:
+    from gridloom.cli.output import console, say, table
+
+    out = console()
+    say(f"{site}: Kubernetes {seen.release}")
+    rows = [(str(r.nodes), r.state.replace("_", " "), r.kind, str(r.devices)) for r in seen.nodes]
+    out.print(table(_NODES[:4], rows, right=(_NODES[0], _NODES[3])))
+    for reason in _reasons(seen.out_of_service):
+        say(reason)
+    if seen.queue:
+        say(f"queue {seen.queue}: {seen.pending} wait, {seen.admitted} may run")
+        quotas = [
+            (x.flavor, x.resource, *(_amount(x.resource, n) for n in (x.nominal, x.used)))
+            for x in seen.quotas
+        ]
+        out.print(table(_QUOTAS, quotas, right=_QUOTAS[2:]))
+
+
+def _amount(resource: str, amount: int) -> str:
+    from gridloom.base.units import format_bytes
+
+    if resource == "cpu":
+        return f"{amount / 1000:g}"
+    return format_bytes(amount) if resource == "memory" else str(amount)
+
+
+def _reasons(out_of_service: "Mapping[str, str]") -> list[str]:
+    lines = [f"{node}: {why}" for node, why in sorted(out_of_service.items())]
     left = len(lines) - _REASONS_MAX
     return [*lines[:_REASONS_MAX], *([f"and {left} more nodes"] if left > 0 else [])]
 

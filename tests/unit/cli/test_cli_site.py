@@ -11,6 +11,7 @@ from tests.fakes.kube_api.account import POD_ENVIRONMENT, kubeconfig
 from tests.fakes.kube_api.cluster import Cluster
 from tests.fakes.kube_api.controllers.kubelet import Play
 from tests.unit.cli.conftest import Answer
+from tests.unit.sites.kube.test_site_look import Bed
 from tests.unit.sites.slurm.samples import DATA
 
 from gridloom.base.errors import InputError
@@ -207,6 +208,29 @@ def test_a_cluster_that_is_well(desk: Desk) -> None:
         assert (node["name"], node["accelerator"], node["count"]) == ("n1", "cpu", 8)
 
 
+def test_what_a_cluster_has(desk: Desk, tmp_path: Path) -> None:
+    bed = Bed(tmp_path, "kueue-v0.13.1")
+    bed.change("v1", "nodes", "n1", {"spec": {"unschedulable": True}})
+    access = {"kubeconfig": str(bed.config), "namespace": "team", "image": "i", "queue": "ours"}
+    grid = {"sites": {"cloud": {"kind": "kubernetes", "kubernetes": access}}}
+    (desk.place / "grid.yaml").write_text(json.dumps(grid))
+    try:
+        shown = desk("site", "show", "cloud")
+        told = desk("site", "show", "cloud", "--json").json()
+    finally:
+        bed.api.stop()
+    assert shown.code == 0
+    lines = [" ".join(line.split()) for line in shown.out.splitlines()]
+    for line in ("1 cordoned gpu 4", "1 usable gpu 4", "any nvidia.com/gpu 8 0"):
+        assert line in lines
+    assert "queue all: 0 wait, 0 may run" in lines
+    assert list(told["out_of_service"]) == ["n1"]
+    assert told["quotas"][0]["nominal"] == 8
+    away = desk("site", "show", "cloud")
+    assert away.code == 1
+    assert "`gridloom site check cloud` tells more" in away.err
+
+
 def test_accounts_that_may_not_be_read(desk: Desk) -> None:
     for name in ("sacctmgr", "sbatch"):
         (desk.bin / name).write_text("#!/bin/sh\necho no >&2\nexit 1\n")
@@ -270,9 +294,11 @@ def test_nodes_that_come_or_go_while_jobs_are_under_way(desk: Desk) -> None:
     assert len(first.inventory.sites[0].nodes) == 4
     (desk.bin / "nodes").write_text(desk.nodes.partition("NodeName=siteb-n3")[0])
     assert desk.hand_in(plane) == [], "the grid stays as it is until no job is under way"
-    (desk.place / "grid.yaml").write_text(GRID.replace("cpu:1", "cpu:2"))
-    with pytest.raises(InputError, match="under way on another grid"):
-        desk.hand_in(plane)
+    other = GRID.replace("slurm}", "slurm, slurm: {account: physics}}")
+    for text in (GRID.replace("cpu:1", "cpu:2"), other):
+        (desk.place / "grid.yaml").write_text(text)
+        with pytest.raises(InputError, match="under way on another grid"):
+            desk.hand_in(plane)
 
 
 def test_simulate_needs_the_nodes_in_the_file(desk: Desk, call: Call) -> None:

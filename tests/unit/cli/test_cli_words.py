@@ -84,7 +84,7 @@ def test_every_verb_explains_itself(call: Call, verb: str) -> None:
 def test_the_help_of_run_is_its_long_one(call: Call) -> None:
     out = " ".join(call("run", "--help").out.split())
     assert "Ctrl-C stops it with its state saved" in out
-    assert "* JOB Job file, in YAML." in out
+    assert "* JOB Job file, in YAML, or" in out
 
 
 def test_the_version_is_told_in_three_ways(call: Call) -> None:

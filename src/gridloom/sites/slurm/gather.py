@@ -1,6 +1,7 @@
 """Asks a Slurm all that a look at a site needs: only questions, nothing is changed."""
 
-import getpass
+import os
+import pwd
 from collections.abc import Mapping, Sequence
 from itertools import groupby
 from pathlib import Path
@@ -101,7 +102,7 @@ def gather(site: Site, engine: SlurmEngine, commands: Commands | None, clock: Cl
         cluster=found,
         jobs=jobs,
         licences=licences,
-        user=getpass.getuser(),
+        user=_user(site.slurm),
         release=next((node.version for node in found.nodes if node.version), ""),
     )
     return known if commands is None else _told_by_commands(known, commands, clock)
@@ -123,6 +124,17 @@ def tried(site: Site, commands: Commands) -> tuple[Trial, ...]:
 
 def _device(node: Node) -> tuple[str, int]:
     return node.accelerator, node.count
+
+
+def _user(access: SlurmAccess | None) -> str:
+    """Return whose jobs they are; in a container perhaps only a number is known."""
+    if access is not None and access.rest is not None:
+        return access.rest.user
+    number = os.getuid()
+    try:
+        return pwd.getpwuid(number).pw_name
+    except KeyError:
+        return str(number)
 
 
 def _told_by_commands(known: Facts, commands: Commands, clock: Clock) -> Facts:

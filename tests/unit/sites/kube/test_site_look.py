@@ -12,6 +12,7 @@ from tests.fakes.kube_api.account import POD_ENVIRONMENT, kubeconfig
 from tests.fakes.kube_api.cluster import Cluster
 from tests.fakes.kube_api.controllers.kubelet import Play
 from tests.fakes.kube_api.faults import Fault
+from tests.fakes.kube_api.server import ADMIN_TOKEN
 
 from gridloom.base.clock import Clock
 from gridloom.base.errors import SiteError
@@ -299,6 +300,16 @@ def test_a_cluster_without_kueue_or_job_sets(tmp_path: Path) -> None:
         assert "workload" in checks
     finally:
         bed.api.stop()
+
+
+def test_a_namespace_that_is_not_there(bed: Bed) -> None:
+    """Whoever has no rights in it cannot be told; an administrator is."""
+    said = bed.config.read_text()
+    token = said.partition("token: ")[2].split()[0]
+    bed.config.write_text(said.replace(token, ADMIN_TOKEN))
+    wrong = only(bed.look(bed.site(namespace="nowhere", queue="")))
+    assert (wrong.state, wrong.check) == ("fail", "namespace")
+    assert wrong.found == "there is no namespace nowhere"
 
 
 @pytest.mark.parametrize("resource", ["nodes", "localqueues", "clusterqueues", "resourceflavors"])

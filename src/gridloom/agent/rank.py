@@ -11,9 +11,6 @@ from gridloom.model.inventory import CPU
 from gridloom.wire import launch
 from gridloom.wire.agent import TASK_VARIABLE, RankOrder, Rendezvous, TaskOrder
 
-SLURM_VARIABLE = "SLURM_JOB_ID"
-"""Set by Slurm in everything that it starts."""
-
 _ACTIVE = ("VIRTUAL_ENV", "CONDA_PREFIX")
 _OF_BATCH = (
     "GRIDLOOM_ATTEMPT", "GRIDLOOM_SITE", "GRIDLOOM_RUN_DIR", "GRIDLOOM_REPORT_FILE",
@@ -52,14 +49,14 @@ def rank_environment(
 ) -> dict[str, str]:
     """Return the environment of one rank: the node's, gridloom's, the job's, the contract's."""
     devices = ",".join(str(device) for device in rank_order.devices)
-    visible = {} if order.accelerator == CPU else {"CUDA_VISIBLE_DEVICES": devices}
+    # Where the site's own scheduler gives out devices it has said which
+    visible = {} if order.accelerator == CPU or not devices else {"CUDA_VISIBLE_DEVICES": devices}
     contract = rank_order.rank.environment()
     # From inside a job of an array another job may be handed in, which is none
     base = {name: value for name, value in base.items() if name != launch.ARRAY_INDEX_VARIABLE}
     if order.batch is not None:
         # Who it is among others it would take for itself, and hand to all that it starts
         contract = {name: contract[name] for name in _OF_BATCH}
-        visible = {} if SLURM_VARIABLE in base else visible  # its own scheduler has said it
         return {**base, **order.env, **visible, **contract, TASK_VARIABLE: order.task.token}
     ours = {"PYTHONUNBUFFERED": "1", **_search_path(base)}
     if "OMP_NUM_THREADS" not in base:

@@ -30,6 +30,16 @@ from gridloom.wire.agent import (
 T = TypeVar("T")
 
 
+def with_given_devices(order: TaskOrder) -> TaskOrder:
+    """Return an order whose ranks use the devices that the site's own scheduler gives the task.
+
+    The core counts devices; which of a node's they are, and by what numbers a process there sees
+    them, only such a site knows.
+    """
+    ranks = tuple(msgspec.structs.replace(rank, devices=()) for rank in order.ranks)
+    return msgspec.structs.replace(order, ranks=ranks)
+
+
 class Heard:
     """One task and what its supervisor has said.
 

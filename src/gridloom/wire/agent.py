@@ -92,7 +92,7 @@ class RankOrder(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         rank: Who it is.
-        devices: Numbers of the devices it may see.
+        devices: Numbers of the devices it may see; none: those that its site has given the task.
         log_file: Where its output goes.
     """
 

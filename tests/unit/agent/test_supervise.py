@@ -525,8 +525,6 @@ def test_a_batch_script_is_not_told_which_rank_it_is(stage: Stage) -> None:
     assert not {"WORLD_SIZE", "OMP_NUM_THREADS", "PATH", "GRIDLOOM_JOB_ID"} & env.keys()
     assert env["GRIDLOOM_REPORT_FILE"] == order.ranks[0].rank.report_file
     assert env["GRIDLOOM_TASK"] == "j/1/3.1/s/n"
-    in_slurm = {"SLURM_JOB_ID": "17", "CUDA_VISIBLE_DEVICES": "5"}
-    assert rank_environment(order, order.ranks[0], in_slurm)["CUDA_VISIBLE_DEVICES"] == "5"
 
 
 def test_the_index_of_an_array_is_of_its_own_jobs_only(stage: Stage) -> None:
@@ -537,15 +535,19 @@ def test_the_index_of_an_array_is_of_its_own_jobs_only(stage: Stage) -> None:
     assert rank_environment(order, order.ranks[0], base)[ARRAY_INDEX_VARIABLE] == "3"
 
 
+@pytest.mark.parametrize("batch", [None, Batch()], ids=["ranks", "batch"])
 @pytest.mark.parametrize(
-    ("accelerator", "visible"), [(CPU, None), ("h100", "2,5")], ids=["cpu", "gpu"]
+    ("accelerator", "devices", "visible"),
+    [(CPU, (2, 5), "7"), ("h100", (2, 5), "2,5"), ("h100", (), "7")],
+    ids=["cpu", "gpu", "given by the site"],
 )
 def test_a_rank_sees_the_devices_of_its_task(
-    stage: Stage, accelerator: str, visible: str | None
+    stage: Stage, accelerator: str, devices: tuple[int, ...], visible: str, batch: Batch | None
 ) -> None:
-    order = stage.order(accelerator=accelerator)
-    rank = RankOrder(rank=order.ranks[0].rank, devices=(2, 5), log_file="")
-    assert rank_environment(order, rank, {}).get("CUDA_VISIBLE_DEVICES") == visible
+    order = stage.order(accelerator=accelerator, batch=batch)
+    rank = RankOrder(rank=order.ranks[0].rank, devices=devices, log_file="")
+    base = {"CUDA_VISIBLE_DEVICES": "7"}
+    assert rank_environment(order, rank, base)["CUDA_VISIBLE_DEVICES"] == visible
 
 
 @pytest.mark.parametrize(

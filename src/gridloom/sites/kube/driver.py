@@ -18,12 +18,12 @@ from gridloom.sites.kube import hands, tell
 from gridloom.sites.kube.api import Api, Place
 from gridloom.sites.kube.cluster import Cluster, Outside, Todo
 from gridloom.sites.kube.endings import Ending, first_cause
-from gridloom.sites.kube.gang import FORMS, Handed, gang, numbered, plane_of, submission
+from gridloom.sites.kube.gang import FORMS, Handed, gang, plane_of, submission
 from gridloom.sites.kube.parse_pods import Phase
 from gridloom.sites.kube.render import Form, manifests
 from gridloom.sites.kube.state import KubeGang
 from gridloom.sites.reports import ended, who
-from gridloom.sites.tasks import Heard, TaskFiles, unwritable
+from gridloom.sites.tasks import Heard, TaskFiles, unwritable, with_given_devices
 from gridloom.wire.agent import Rendezvous, TaskOrder, TaskRef, gang_directory
 
 _WORDLESS_S = 10.0
@@ -123,7 +123,7 @@ class KubeDriver:
         asked = submission(orders, runs, access)
         objects = manifests(asked, FORMS[access.workload])
         for order in orders:
-            self._files.order(numbered(order))
+            self._files.order(with_given_devices(order))
         one.write(
             gang(orders, runs, access),
             objects,

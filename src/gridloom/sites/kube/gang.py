@@ -85,15 +85,6 @@ def gang(orders: Sequence[TaskOrder], runs: PurePath, access: KubeAccess) -> Gan
     return Gang(directories=directories, network=access.network)
 
 
-def numbered(order: TaskOrder) -> TaskOrder:
-    """Return an order as a pod must have it: the devices that it sees are numbered from 0."""
-    all_ = sorted(_devices(order))
-    ranks = tuple(
-        replace(rank, devices=tuple(map(all_.index, rank.devices))) for rank in order.ranks
-    )
-    return replace(order, ranks=ranks)
-
-
 def name_of(task: TaskRef, plane: str) -> str:
     """Return the name of the objects of a task's gang."""
     scope = f"{plane}/{task.site}"

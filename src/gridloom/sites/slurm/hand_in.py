@@ -11,6 +11,7 @@ from gridloom.sites.slurm.batch import batch_order, render_batch
 from gridloom.sites.slurm.gang import plane_of, submission, supervisor_argv
 from gridloom.sites.slurm.script import render
 from gridloom.sites.slurm.submission import Submission
+from gridloom.sites.tasks import with_given_devices
 from gridloom.wire.agent import TaskOrder, gang_directory
 
 
@@ -44,10 +45,11 @@ def handed_in(
     """
     python = access.python or python
     asked = submission(orders, runs, access, plane_of(runs))
+    given = tuple(map(with_given_devices, orders))
     if orders[0].batch is None:
         argv = supervisor_argv(python, gang_directory(runs, orders[0].task))
-        return HandedIn(asked=asked, script=render(asked, argv), orders=tuple(orders))
+        return HandedIn(asked=asked, script=render(asked, argv), orders=given)
     if access.rest is not None:
         raise InputError("a batch script is handed in by sbatch, and not through slurmrestd")
     script = render_batch(orders, runs, access, plane_of(runs), python)
-    return HandedIn(asked=asked, script=script, orders=tuple(map(batch_order, orders)))
+    return HandedIn(asked=asked, script=script, orders=tuple(map(batch_order, given)))

@@ -3,12 +3,11 @@
 from pathlib import PurePath
 from typing import Any
 
-import msgspec
 import pytest
 from tests.unit.sites.slurm.orders import order, ref
 
 from gridloom.model.inventory import CPU, KubeAccess, KubeToleration, KubeVolume
-from gridloom.sites.kube.gang import gang, name_of, numbered, plane_of, submission
+from gridloom.sites.kube.gang import gang, name_of, plane_of, submission
 from gridloom.sites.kube.names import NAME_MAX, object_name
 from gridloom.sites.kube.render import Form, manifests
 from gridloom.sites.kube.submission import (
@@ -67,15 +66,6 @@ def test_pods_ask_for_as_many_devices_as_the_largest_task() -> None:
 def test_other_kinds_have_other_names() -> None:
     found = asked({"devices": {"mi300x": "amd.com/gpu"}}, 8, accelerator="mi300x")
     assert found.accelerators == Accelerators(resource="amd.com/gpu", count=8)
-
-
-def test_devices_are_numbered_as_a_pod_sees_them() -> None:
-    (whole,) = orders(4)
-    replace = msgspec.structs.replace
-    ranks = [replace(one, devices=(4, 6)) for one in whole.ranks[:2]]
-    assert [one.devices for one in numbered(replace(whole, ranks=(*ranks,))).ranks] == [(0, 1)] * 2
-    apart = (replace(whole.ranks[0], devices=(7,)), replace(whole.ranks[1], devices=(5,)))
-    assert [one.devices for one in numbered(replace(whole, ranks=apart)).ranks] == [(1,), (0,)]
 
 
 def test_all_that_is_said_is_asked_for() -> None:

@@ -10,7 +10,7 @@ import pytest
 from tests.fakes.clock import FakeClock
 from tests.unit.sites.slurm.orders import order, ref
 
-from gridloom.base.codec import encode
+from gridloom.base.codec import decode, encode
 from gridloom.base.errors import SiteError
 from gridloom.model.event import (
     AnyEvent,
@@ -31,10 +31,12 @@ from gridloom.sites.slurm.engines import Engines
 from gridloom.sites.slurm.parse_queue import BEFORE, BETWEEN, SQUEUE_FORMAT
 from gridloom.wire.agent import (
     LEASE_FILE,
+    ORDER_FILE,
     RENDEZVOUS_FILE,
     REPORTS_FILE,
     STOP_FILE,
     Rendezvous,
+    TaskOrder,
     task_directory,
 )
 from gridloom.wire.reports import Alive, Arrived, Ended, Report
@@ -533,3 +535,10 @@ def test_what_nobody_asks_after_any_more_is_taken_out_of_the_queue(desk: Desk) -
         desk.clock.advance(1.0)
         desk.driver.observe([])
     assert desk.slurm.calls == [], "it is over and forgotten"
+
+
+def test_slurm_says_which_devices_of_a_node_a_task_has(desk: Desk) -> None:
+    desk.submit()
+    written = decode((desk.place() / ORDER_FILE).read_bytes(), TaskOrder)
+    assert any(rank.devices for one in desk.orders for rank in one.ranks)
+    assert all(not rank.devices for rank in written.ranks)

@@ -51,6 +51,8 @@ from gridloom.wire.agent import (
 
 _POLL_S = 1.0
 """Between two looks at the queue of one Slurm: one call for all jobs."""
+_POLL_CALLS = 4.0
+"""At least so many times as long as the last such call took: a large site is not kept busy."""
 _WORDLESS_S = 20.0
 """How long Slurm may take to say why it has asked a task to stop, beyond the grace."""
 _HOPELESS_LOOKS = 3
@@ -137,6 +139,7 @@ class SlurmDriver:
         self._gangs: dict[Path, _Gang] = {}
         self._tasks: dict[TaskRef, _Task] = {}
         self._looked_s: dict[SlurmEngine, float] = {}
+        self._took_s: dict[SlurmEngine, float] = {}
 
     def submit(self, site: Site, orders: Sequence[TaskOrder]) -> Mapping[TaskRef, Reason]:
         """Write down what is to be handed to Slurm as one job: the next look does it."""
@@ -247,7 +250,8 @@ class SlurmDriver:
                 continue
             if asked is not None:
                 asked.result()  # a fault of ours is raised here
-            if now_s - self._looked_s.get(engine, -_POLL_S) >= _POLL_S:
+            pause_s = max(_POLL_S, _POLL_CALLS * self._took_s.get(engine, 0.0))
+            if now_s - self._looked_s.get(engine, -pause_s) >= pause_s:
                 self._looked_s[engine] = now_s
                 self._asked[engine] = self._executor.submit(self._ask, engine, those)
 
@@ -272,7 +276,9 @@ class SlurmDriver:
                 if one.placed is None and not one.stopped and one.refusal is None:
                     self._try_to_hand_in(one, engine)
             placed = {one.placed.slurm_id: one for one in gangs if one.placed is not None}
+            began_s = self._clock.monotonic_s()
             jobs = _whole(engine.jobs(placed)) if placed else {}
+            self._took_s[engine] = self._clock.monotonic_s() - began_s
             for slurm_id, one in placed.items():
                 self._take_in(one, slurm_id, jobs.get(slurm_id), engine)
         except (SiteError, OSError) as error:

@@ -59,6 +59,7 @@ class ScriptedSlurm(SlurmClient):
     dies: bool = False
     accounts: dict[int, str] = field(default_factory=dict)
     parts: dict[int, list[int]] = field(default_factory=dict)
+    looks: list[Callable[[], None]] = field(default_factory=list)
 
     def run(self, argv: Sequence[str], environment: Mapping[str, str], stdin: str = "") -> str:
         assert environment == ENVIRONMENT
@@ -90,6 +91,8 @@ class ScriptedSlurm(SlurmClient):
                 )
             case tool:
                 assert tool == "squeue"
+        for look in self.looks:
+            look()
         asked = [word.removeprefix("--jobs=") for word in argv if word.startswith("--jobs=")]
         ids = [int(one) for one in asked[0].split(",")] if asked else list(self.jobs)
         every = [part for one in ids for part in self.parts.get(one, [one])]
@@ -216,6 +219,19 @@ def test_one_command_a_look_tells_of_all_jobs(desk: Desk) -> None:
     for _ in range(10):
         assert len(desk.driver.observe([one.task for one in many])) == 50
     assert desk.slurm.calls == ["squeue"]
+
+
+def test_a_slurm_that_takes_long_is_asked_less_often(desk: Desk) -> None:
+    desk.submit()
+    desk.look()
+    desk.slurm.looks.append(lambda: desk.clock.advance(2.0))
+    desk.look()
+    desk.slurm.calls.clear()
+    for _ in range(5):  # 3 s after it was asked, and a second later each time
+        desk.look()
+    assert desk.slurm.calls == []
+    desk.look()
+    assert desk.slurm.calls == ["squeue"], "after four times as long as the call had taken"
 
 
 def test_what_is_handed_in_twice_is_one_job(desk: Desk) -> None:

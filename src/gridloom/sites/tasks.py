@@ -1,5 +1,6 @@
 """The files by which supervisors are told and heard, where we and their nodes see one directory."""
 
+from collections.abc import Container
 from pathlib import Path
 from typing import TypeVar
 
@@ -86,11 +87,15 @@ class TaskFiles:
         """Return the directory of a task."""
         return Path(task_directory(self.runs, task))
 
-    def heard(self, task: TaskRef) -> Heard:
-        """Return what is known of a task."""
+    def heard(self, task: TaskRef, speaker: TaskRef | None = None) -> Heard:
+        """Return what is known of a task, from its own supervisor or from that of another."""
         if task not in self._heard:
-            self._heard[task] = Heard(self.place(task) / REPORTS_FILE)
+            self._heard[task] = Heard(self.place(speaker or task) / REPORTS_FILE)
         return self._heard[task]
+
+    def forget_all_but(self, tasks: Container[TaskRef]) -> None:
+        """Forget what was heard of tasks that nobody asks after any more."""
+        self._heard = {task: heard for task, heard in self._heard.items() if task in tasks}
 
     def stop_of(self, task: TaskRef) -> StopOrder | None:
         """Return the order to stop that a task was given, if it was."""

@@ -47,6 +47,7 @@ class Answer:
         return [json.loads(line) for line in self.out.splitlines()]
 
 
+COMMAND_LINE = ("-m", "gridloom.cli.main")
 _LOOKS = frozenset({"doctor", "node", "ps", "status", "why"})
 
 
@@ -210,7 +211,9 @@ def plain(text: str) -> str:
     return re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", text).replace("\r\n", "\n").replace("\r", "\n")
 
 
-def run_in_terminal(columns: int, words: Sequence[str], typed: str = "") -> tuple[int, str]:
+def run_in_terminal(
+    columns: int, words: Sequence[str], typed: str = "", program: Sequence[str] = COMMAND_LINE
+) -> tuple[int, str]:
     """Run the command line on a terminal of that width; return its code and what it wrote."""
     master, slave = pty.openpty()
     fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 40, columns, 0, 0))
@@ -218,7 +221,7 @@ def run_in_terminal(columns: int, words: Sequence[str], typed: str = "") -> tupl
         # pytest sets COLUMNS and LINES
         [
             *("env", "-u", "COLUMNS", "-u", "LINES", "TERM=xterm-256color"),
-            *(sys.executable, "-m", "gridloom.cli.main", *words),
+            *(sys.executable, *program, *words),
         ],
         stdin=slave,
         stdout=slave,

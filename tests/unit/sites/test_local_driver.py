@@ -153,7 +153,7 @@ def test_to_look_whether_a_supervisor_lives_does_not_keep_it_from_starting(
     place = directory(tmp_path)
     place.mkdir(parents=True)
     client = LocalClient()
-    client.write(place, {ORDER_FILE: encode(ORDER)})
+    (place / ORDER_FILE).write_bytes(encode(ORDER))
     with (place / LOCK_FILE).open("ab") as look:
         fcntl.flock(look, fcntl.LOCK_SH)
         client.start((sys.executable, "-m", "gridloom.agent", str(place)), place)

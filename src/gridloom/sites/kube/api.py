@@ -35,19 +35,23 @@ class Resource(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         api_version: Group and version, as ``batch/v1``; the core group has no name.
         plural: As ``jobs``.
+        namespaced: Whether each is in a namespace; nodes are in none.
     """
 
     api_version: str
     plural: str
+    namespaced: bool = True
 
     def path(self, namespace: str, name: str = "", part: str = "") -> str:
         """Return the path of the objects in a namespace, of one of them, or of a part of it."""
         root = "apis" if "/" in self.api_version else "api"
-        parts = (root, self.api_version, "namespaces", namespace, self.plural, name, part)
+        scope = ("namespaces", namespace) if self.namespaced else ()
+        parts = (root, self.api_version, *scope, self.plural, name, part)
         return "/" + "/".join(filter(None, parts))
 
 
 PODS = Resource(api_version="v1", plural="pods")
+NODES = Resource(api_version="v1", plural="nodes", namespaced=False)
 EVENTS = Resource(api_version="v1", plural="events")
 WORKLOADS = tuple(
     Resource(api_version=f"kueue.x-k8s.io/{version}", plural="workloads")

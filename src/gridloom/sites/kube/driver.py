@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from gridloom.base.clock import Clock
 from gridloom.base.errors import InputError, SiteError
 from gridloom.base.files import replace_file
-from gridloom.model.event import AnyEvent, TaskRefused, TaskRunning
+from gridloom.model.event import AnyEvent, NodeMarked, TaskRefused, TaskRunning
 from gridloom.model.inventory import Site
 from gridloom.model.life import Outcome
 from gridloom.model.reason import Reason, Why
@@ -21,6 +21,7 @@ from gridloom.sites.kube.endings import Ending, first_cause
 from gridloom.sites.kube.gang import FORMS, Handed, gang, plane_of, submission
 from gridloom.sites.kube.parse_pods import Phase
 from gridloom.sites.kube.render import Form, manifests
+from gridloom.sites.kube.standing import NodeWatch
 from gridloom.sites.kube.state import KubeGang
 from gridloom.sites.reports import ended, who
 from gridloom.sites.tasks import Heard, TaskFiles, unwritable, with_given_devices
@@ -60,6 +61,7 @@ class KubeDriver:
         self._plane = plane_of(self._files.runs)
         self._clock = clock
         self._outside = Outside(clock=clock, connect=connect, executor=executor)
+        self._nodes = NodeWatch(self._outside)
         self._gangs: dict[Path, KubeGang] = {}
         self._clusters: dict[_Key, Cluster] = {}
 
@@ -105,8 +107,9 @@ class KubeDriver:
         self._act(groups)
         return facts
 
-    def standing(self, site: Site) -> None:
-        """Nodes are not watched: of those that a cluster takes away the pods on them tell."""
+    def standing(self, site: Site) -> Sequence[NodeMarked] | None:
+        """Return which nodes the cluster keeps from work."""
+        return self._nodes.standing(site)
 
     def free_port(
         self, address: str, ports: tuple[int, int], taken: frozenset[int], count: int = 1

@@ -4,17 +4,17 @@ import contextlib
 import fcntl
 import os
 import subprocess
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
-from gridloom.base.files import LineTail, replace_file
+from gridloom.base.files import LineTail
 from gridloom.wire.agent import LOCK_FILE, REPORTS_FILE
 
 SUPERVISOR_LOG = "supervisor.log"
 
 
 class LocalClient:
-    """Starts supervisors, writes their files and reads their reports."""
+    """Starts supervisors and reads their reports."""
 
     def __init__(self) -> None:
         self._tails: dict[Path, LineTail] = {}
@@ -37,12 +37,6 @@ class LocalClient:
             )
         process.returncode = 0  # it may outlive us: reaped by `alive`, not by Popen's destructor
         self._supervisors.add(process.pid)
-
-    def write(self, directory: Path, files: Mapping[str, bytes], *, durable: bool = True) -> None:
-        """Write files, each whole or not at all, making their directory first."""
-        directory.mkdir(parents=True, exist_ok=True)
-        for name, data in files.items():
-            replace_file(directory / name, data, durable=durable)
 
     def started(self, directory: Path) -> bool:
         """Return whether a supervisor ever started here; it holds its lock before it has."""

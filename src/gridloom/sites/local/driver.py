@@ -6,7 +6,6 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from gridloom.base.clock import Clock
-from gridloom.base.codec import encode
 from gridloom.base.errors import SiteError
 from gridloom.base.files import EXHAUSTED
 from gridloom.base.sockets import can_listen
@@ -15,18 +14,13 @@ from gridloom.model.inventory import Site
 from gridloom.model.life import Outcome
 from gridloom.model.reason import Reason, Why
 from gridloom.sites.local.client import SUPERVISOR_LOG, LocalClient
-from gridloom.sites.local.render import files, supervisor_argv
+from gridloom.sites.local.render import supervisor_argv
 from gridloom.sites.reports import ended, events
+from gridloom.sites.tasks import TaskFiles
 from gridloom.wire.agent import (
-    LEASE_FILE,
-    RENDEZVOUS_FILE,
-    STOP_FILE,
-    LeaseRenewal,
     Rendezvous,
-    StopOrder,
     TaskOrder,
     TaskRef,
-    task_directory,
 )
 
 _START_S = 15.0
@@ -47,7 +41,7 @@ class LocalDriver:
             clock: Where the time comes from.
             sweep: Kills every process that carries a task's token; returns how many there were.
         """
-        self._runs = runs.absolute()  # a supervisor has another working directory
+        self._files = TaskFiles(runs, clock)
         self._python = python
         self._clock = clock
         self._sweep = sweep
@@ -63,16 +57,15 @@ class LocalDriver:
 
     def meet(self, task: TaskRef, rendezvous: Rendezvous) -> None:
         """Write where the tasks are."""
-        self._write(task, RENDEZVOUS_FILE, encode(rendezvous), durable=True)
+        self._files.meet(task, rendezvous)
 
     def renew(self, task: TaskRef, until_s: float) -> None:
         """Write the lease anew."""
-        self._write(task, LEASE_FILE, encode(LeaseRenewal(until_s=until_s)), durable=False)
+        self._files.renew(task, until_s)
 
     def stop(self, task: TaskRef, grace_s: float, sentence: str) -> None:
         """Write the order to stop."""
-        order = StopOrder(grace_s=grace_s, sentence=sentence)
-        self._write(task, STOP_FILE, encode(order), durable=True)
+        self._files.stop(task, grace_s, sentence)
 
     def observe(self, tasks: Sequence[TaskRef]) -> list[AnyEvent]:
         """Return what the supervisors reported, and the end of those that are gone."""
@@ -96,7 +89,7 @@ class LocalDriver:
         """
         first, last = ports
         choices = last - first + 2 - count
-        start = zlib.crc32(str(self._runs).encode())
+        start = zlib.crc32(str(self._files.runs).encode())
         for offset in range(choices):
             port = first + (start + offset) % choices
             row = range(port, port + count)
@@ -112,13 +105,11 @@ class LocalDriver:
         raise SiteError(f"{which} of {first}-{last} at {address} is in use")
 
     def _submit(self, order: TaskOrder) -> Reason | None:
-        directory = self._directory(order.task)
+        directory = self._files.place(order.task)
         try:
             if self._client.started(directory) or self._client.alive(directory):
                 return None
-            for rank in order.ranks:
-                Path(rank.log_file).parent.mkdir(parents=True, exist_ok=True)
-            self._client.write(directory, files(order))
+            self._files.order(order)
             self._client.start(supervisor_argv(self._python, directory), directory)
         except OSError as error:
             return _refusal(error, directory)
@@ -126,7 +117,7 @@ class LocalDriver:
         return None
 
     def _observe(self, task: TaskRef) -> list[AnyEvent]:
-        directory = self._directory(task)
+        directory = self._files.place(task)
         # In this order: who has started is alive until all is over, and speaks its last before
         started = self._client.started(directory)
         alive = self._client.alive(directory)
@@ -137,16 +128,6 @@ class LocalDriver:
         if not alive and task not in self._ends and self._is_lost(task, directory, started):
             facts.extend(self._lost(task, directory))
         return facts
-
-    def _directory(self, task: TaskRef) -> Path:
-        return Path(task_directory(self._runs, task))
-
-    def _write(self, task: TaskRef, name: str, data: bytes, *, durable: bool) -> None:
-        directory = self._directory(task)
-        try:
-            self._client.write(directory, {name: data}, durable=durable)
-        except OSError as error:
-            raise SiteError(f"{directory / name}: {error.strerror}") from error
 
     def _is_lost(self, task: TaskRef, directory: Path, started: bool) -> bool:  # noqa: FBT001
         if started:

@@ -5,20 +5,18 @@ import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Executor, Future
 from pathlib import Path
-from typing import Any
 
-import msgspec
 from msgspec.structs import replace
 
 from gridloom.base.clock import Clock
-from gridloom.base.codec import decode, encode
+from gridloom.base.codec import encode
 from gridloom.base.errors import InputError, SiteError
-from gridloom.base.files import LineTail, cause_of, replace_file
-from gridloom.model.event import AnyEvent, NodeMarked, TaskEnded, TaskRefused, TaskRunning
+from gridloom.base.files import replace_file
+from gridloom.model.event import AnyEvent, NodeMarked, TaskRefused, TaskRunning
 from gridloom.model.inventory import Site, SlurmAccess
 from gridloom.model.life import Outcome, SiteUse
 from gridloom.model.reason import Reason, Why
-from gridloom.sites.reports import ended, events, who
+from gridloom.sites.reports import ended, who
 from gridloom.sites.slurm.accounts import Accounts
 from gridloom.sites.slurm.engine import AwayError, SlurmEngine
 from gridloom.sites.slurm.gang import (
@@ -33,20 +31,13 @@ from gridloom.sites.slurm.hand_in import handed_in
 from gridloom.sites.slurm.records import Job
 from gridloom.sites.slurm.standing import NodeWatch
 from gridloom.sites.slurm.tell import Seen, end_of, wait_of, why_asked, why_never
+from gridloom.sites.tasks import Heard, TaskFiles, read, unwritable
 from gridloom.wire.agent import (
     GANG_FILE,
-    LEASE_FILE,
-    ORDER_FILE,
-    RENDEZVOUS_FILE,
-    REPORTS_FILE,
-    STOP_FILE,
-    LeaseRenewal,
     Rendezvous,
-    StopOrder,
     TaskOrder,
     TaskRef,
     gang_directory,
-    task_directory,
 )
 
 _POLL_S = 1.0
@@ -98,16 +89,6 @@ class _Gang:
         return self.seen.is_over and self.over_looks > 1
 
 
-class _Task:
-    """One task and what it has said."""
-
-    def __init__(self, directory: Path) -> None:
-        self.tail = LineTail(directory / REPORTS_FILE)
-        self.has_spoken = False
-        self.end: Outcome | None = None
-        self.end_seen_s = 0.0
-
-
 class SlurmDriver:
     """Runs tasks as jobs of Slurm (plays `gridloom.ports.driver.Driver`)."""
 
@@ -129,7 +110,8 @@ class SlurmDriver:
             executor: Where it is asked: without an answer that lasts for minutes, and meanwhile the
                 leases of all other tasks must be renewed.
         """
-        self._runs = runs.absolute()
+        self._files = TaskFiles(runs, clock)
+        self._runs = self._files.runs
         self._clock = clock
         self._engines = engines
         self._executor = executor
@@ -137,7 +119,6 @@ class SlurmDriver:
         self._accounts = Accounts(self._runs, clock, engines, executor)
         self._asked: dict[SlurmEngine, Future[None]] = {}
         self._gangs: dict[Path, _Gang] = {}
-        self._tasks: dict[TaskRef, _Task] = {}
         self._looked_s: dict[SlurmEngine, float] = {}
         self._took_s: dict[SlurmEngine, float] = {}
 
@@ -155,16 +136,15 @@ class SlurmDriver:
 
     def meet(self, task: TaskRef, rendezvous: Rendezvous) -> None:
         """Write where the tasks are."""
-        self._write(task, RENDEZVOUS_FILE, encode(rendezvous), durable=True)
+        self._files.meet(task, rendezvous)
 
     def renew(self, task: TaskRef, until_s: float) -> None:
         """Write the lease anew."""
-        self._write(task, LEASE_FILE, encode(LeaseRenewal(until_s=until_s)), durable=False)
+        self._files.renew(task, until_s)
 
     def stop(self, task: TaskRef, grace_s: float, sentence: str) -> None:
         """Write the order to stop; the next look takes a job that waits out of Slurm's queue."""
-        order = StopOrder(grace_s=grace_s, sentence=sentence)
-        self._write(task, STOP_FILE, encode(order), durable=True)
+        self._files.stop(task, grace_s, sentence)
         self._gang(Path(gang_directory(self._runs, task))).stopped = True
 
     def observe(self, tasks: Sequence[TaskRef]) -> list[AnyEvent]:
@@ -199,11 +179,7 @@ class SlurmDriver:
         handed = handed_in(orders, self._runs, access, sys.executable)
         orders = handed.orders
         for order in orders:
-            for rank in order.ranks:
-                Path(rank.log_file).parent.mkdir(parents=True, exist_ok=True)
-            place = Path(task_directory(self._runs, order.task))
-            place.mkdir(parents=True, exist_ok=True)
-            replace_file(place / ORDER_FILE, encode(order))
+            self._files.order(order)
         directory.mkdir(parents=True, exist_ok=True)
         replace_file(directory / GANG_FILE, encode(gang(orders, self._runs, access)))
         replace_file(directory / SCRIPT_FILE, handed.script.encode())
@@ -266,7 +242,7 @@ class SlurmDriver:
             one.stopped = True
             if one.is_settled or one.is_only_here:
                 del self._gangs[one.directory]
-        self._tasks = {task: known for task, known in self._tasks.items() if task in gangs}
+        self._files.forget_all_but(gangs)
         return [one for one in others if one.directory in self._gangs]
 
     def _ask(self, engine: SlurmEngine, gangs: Sequence[_Gang]) -> None:
@@ -307,16 +283,10 @@ class SlurmDriver:
             one.refusal = _refusal(error)
 
     def _observe(self, task: TaskRef, one: _Gang) -> list[AnyEvent]:
-        directory = Path(task_directory(self._runs, task))
         # Of a batch script one supervisor speaks for all its nodes
-        speaks = Path(task_directory(self._runs, one.speaker)) if one.speaker else directory
-        known = self._tasks.setdefault(task, _Task(speaks))
-        facts = events(task, known.tail.lines())
-        known.has_spoken = known.has_spoken or bool(facts)
-        for fact in [fact for fact in facts if isinstance(fact, TaskEnded)]:
-            facts.remove(fact)
-            known.end, known.end_seen_s = fact.outcome, self._clock.monotonic_s()
-        stop = _read(directory / STOP_FILE, StopOrder)
+        known = self._files.heard(task, one.speaker)
+        facts = known.news(task, self._clock.monotonic_s())
+        stop = self._files.stop_of(task)
         one.stopped = one.stopped or stop is not None  # perhaps before we were started
         if known.end is not None:
             return [*facts, *self._end(task, known, one, asked=stop is not None)]
@@ -335,7 +305,7 @@ class SlurmDriver:
             return [wait_of(one.seen, who(task))]
         return facts
 
-    def _end(self, task: TaskRef, known: _Task, one: _Gang, *, asked: bool) -> list[AnyEvent]:
+    def _end(self, task: TaskRef, known: Heard, one: _Gang, *, asked: bool) -> list[AnyEvent]:
         """Return how a task ended: if its site asked it to stop, once the site has said why.
 
         Of a batch script once nothing of it is left on any node: no supervisor is on the others.
@@ -355,19 +325,11 @@ class SlurmDriver:
         one = self._gangs.get(directory)
         if one is None or one.mark is None:
             one = self._gangs[directory] = _Gang(directory)
-            one.mark = _read(directory / ACCESS_FILE, GangMark)
-            one.placed = _read(directory / JOB_FILE, Placed)
+            one.mark = read(directory / ACCESS_FILE, GangMark)
+            one.placed = read(directory / JOB_FILE, Placed)
             if one.placed is not None:
                 one.seen = Seen(slurm_id=one.placed.slurm_id)
         return one
-
-    def _write(self, task: TaskRef, name: str, data: bytes, *, durable: bool) -> None:
-        directory = Path(task_directory(self._runs, task))
-        try:
-            directory.mkdir(parents=True, exist_ok=True)
-            replace_file(directory / name, data, durable=durable)
-        except OSError as error:
-            raise SiteError(f"{directory / name}: {error.strerror}") from error
 
 
 def _whole(told: Sequence[Job]) -> dict[int, Job]:
@@ -380,18 +342,9 @@ def _whole(told: Sequence[Job]) -> dict[int, Job]:
     return jobs
 
 
-def _read(path: Path, type_: Any) -> Any:
-    try:
-        return decode(path.read_bytes(), type_)
-    except (OSError, msgspec.MsgspecError):
-        return None
-
-
 def _refusal(error: InputError | SiteError | OSError) -> Reason:
     if isinstance(error, OSError):
-        sentence = f"the task cannot be started: {cause_of(error)}: {error.filename}"
-        remedy = "make the run directory writable, or free space there"
-        return Reason(code=Why.IO, sentence=sentence, remedy=remedy)
+        return unwritable(error)
     return Reason(
         code=Why.REFUSED,
         sentence=f"the task cannot be started: Slurm says: {error}",

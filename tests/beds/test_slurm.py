@@ -285,8 +285,8 @@ def started(cluster: Cluster, _node: str) -> None:
 @pytest.mark.parametrize(
     ("befalls", "mends", "cause", "steps"),
     [
-        (drained, resumed, "stop_requested", 60),
-        (downed, resumed, "node_lost", 60),
+        (drained, resumed, "stop_requested", 120),
+        (downed, resumed, "node_lost", 120),
         # Slurm takes 20 s to miss a slurmd, and what runs there goes on until it does
         (Cluster.kill_node, started, "node_lost", 240),
     ],

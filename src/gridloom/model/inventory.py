@@ -57,6 +57,22 @@ class SlurmRest(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     ca_file: str = ""
 
 
+class SlurmContainer(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What the jobs of a Slurm run in.
+
+    Attributes:
+        engine: Pyxis, an addition of srun, or Apptainer, a command.
+        image: As the engine names it: ``nvcr.io#nvidia/pytorch:24.10-py3``, ``/images/a.sif``.
+        mounts: What it sees of the node besides run directories: there by path here.
+        gpus: Whose devices Apptainer passes on; empty for none.
+    """
+
+    engine: Literal["pyxis", "apptainer"]
+    image: str
+    mounts: dict[str, str] = {}
+    gpus: Literal["", "nvidia", "amd"] = ""
+
+
 class SlurmAccess(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """How jobs are handed to the Slurm of a site.
 
@@ -66,6 +82,11 @@ class SlurmAccess(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
         qos: Quality of service.
         reservation: Inside which.
         constraint: Features of the nodes, as ``a100&ib``.
+        switches: Over how many leaf switches a job may stretch; 0 for any.
+        switches_wait_s: How long it waits for that; 0 for as long as the site lets.
+        segment: Nodes that must be in one block of a block topology; 0 for none.
+        exclusive: Jobs have their nodes alone, with all of the memory.
+        memory_bytes: On each node; 0 for the site's default.
         placement: Whether Slurm chooses the nodes, or takes those that gridloom has chosen.
         time_limit_s: Of a job at the site; 0 for the partition's default.
         gres: What Slurm calls the devices of a kind, as ``{"h100": "gpu:hopper"}``; of other kinds
@@ -75,6 +96,7 @@ class SlurmAccess(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
         environment: Variables of Slurm's commands and so of its jobs, as
             ``{"SLURM_CONF": "/etc/slurm/b.conf"}``.
         rest: Its slurmrestd, if that is asked instead of its commands.
+        container: What jobs run in; nothing: the node itself.
     """
 
     account: str = ""
@@ -82,6 +104,11 @@ class SlurmAccess(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     qos: str = ""
     reservation: str = ""
     constraint: str = ""
+    switches: int = 0
+    switches_wait_s: float = 0.0
+    segment: int = 0
+    exclusive: bool = False
+    memory_bytes: int = 0
     placement: Literal["delegate", "pin"] = "delegate"
     time_limit_s: float = 0.0
     gres: dict[str, str] = {}
@@ -89,6 +116,7 @@ class SlurmAccess(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     python: str = ""
     environment: dict[str, str] = {}
     rest: SlurmRest | None = None
+    container: SlurmContainer | None = None
 
 
 class KubeVolume(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

@@ -6,13 +6,15 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
-from gridloom.model.inventory import SlurmAccess, SlurmRest
+from gridloom.model.inventory import SlurmAccess, SlurmContainer, SlurmRest
 from gridloom.wire.documents_check import Document
-from gridloom.wire.documents_devices import DURATION
-from gridloom.wire.documents_values import Choice, Text, Value, wrong
+from gridloom.wire.documents_devices import DURATION, MEMORY
+from gridloom.wire.documents_values import Choice, Flag, Text, Value, Whole, wrong
 
 _WORD = Text("one word", r"[^\s,=]+")
 _GRES_PATTERN = r"[^\s,:()=]+(:[^\s,:()=]+)?"
+_MOUNTED_PATTERN = r"/[^\s,:]+"
+_MOUNTED = Text("an absolute path without commas and colons", _MOUNTED_PATTERN)
 _NAME_PATTERN = "[A-Za-z_][A-Za-z0-9_]*"
 
 
@@ -93,6 +95,32 @@ class SlurmRestDocument(Document):
     ] = None
 
 
+class SlurmContainerDocument(Document):
+    """What the jobs of a site's Slurm run in."""
+
+    engine: Annotated[
+        str,
+        Choice(("pyxis", "apptainer")),
+        Field(description="Pyxis, an addition of srun, or Apptainer, a command."),
+    ]
+    image: Annotated[
+        str,
+        Text("an image, as `nvcr.io#nvidia/pytorch:24.10-py3` or `/images/a.sif`", r"\S+"),
+        Field(description="Has gridloom, by `python`."),
+    ]
+    mounts: dict[str, Annotated[str, _MOUNTED]] = Field(
+        {},
+        description="What it sees of the node besides run directories: path there, by path here.",
+        examples=[{"/data": "/scratch/data"}],
+        json_schema_extra={"propertyNames": {"pattern": f"^{_MOUNTED_PATTERN}$"}},
+    )
+    gpus: Annotated[
+        str | None,
+        Choice(("nvidia", "amd")),
+        Field(description="Whose devices Apptainer passes on. Default: none."),
+    ] = None
+
+
 class SlurmDocument(Document):
     """How jobs are handed to the Slurm of a site."""
 
@@ -104,6 +132,29 @@ class SlurmDocument(Document):
         str | None,
         Text("features of nodes, as `a100&ib`", r"[^\s,]+"),
         Field(description="Features that nodes must have.", examples=["a100&ib"]),
+    ] = None
+    switches: Annotated[
+        int | None,
+        Whole(1, 10**4),
+        Field(description="Over how many leaf switches a job may stretch. Default: any."),
+    ] = None
+    switches_wait: Annotated[
+        float | None,
+        DURATION,
+        Field(description="How long it waits for that. Default: as long as the site lets."),
+    ] = None
+    segment: Annotated[
+        int | None,
+        Whole(1, 10**5),
+        Field(description="Nodes that must be in one block, where topology is by blocks."),
+    ] = None
+    exclusive: Annotated[
+        bool, Flag(), Field(description="Jobs have nodes alone, with all of their memory.")
+    ] = False
+    memory: Annotated[
+        float | None,
+        MEMORY,
+        Field(description="On each node. Default: the site's.", examples=["512GiB"]),
     ] = None
     placement: Annotated[
         str,
@@ -143,6 +194,9 @@ class SlurmDocument(Document):
     rest: SlurmRestDocument | None = Field(
         None, description="Its slurmrestd. Default: Slurm's commands are run."
     )
+    container: SlurmContainerDocument | None = Field(
+        None, description="What jobs run in. Default: the node itself."
+    )
 
 
 def to_access(slurm: SlurmDocument) -> SlurmAccess:
@@ -153,6 +207,11 @@ def to_access(slurm: SlurmDocument) -> SlurmAccess:
         qos=slurm.qos or "",
         reservation=slurm.reservation or "",
         constraint=slurm.constraint or "",
+        switches=slurm.switches or 0,
+        switches_wait_s=slurm.switches_wait or 0.0,
+        segment=slurm.segment or 0,
+        exclusive=slurm.exclusive,
+        memory_bytes=int(slurm.memory or 0),
         placement="pin" if slurm.placement == "pin" else "delegate",
         time_limit_s=slurm.time_limit or 0.0,
         gres=slurm.gres,
@@ -160,6 +219,16 @@ def to_access(slurm: SlurmDocument) -> SlurmAccess:
         python=slurm.python or "",
         environment=slurm.environment,
         rest=_to_rest(slurm.rest) if slurm.rest else None,
+        container=_to_container(slurm.container) if slurm.container else None,
+    )
+
+
+def _to_container(said: SlurmContainerDocument) -> SlurmContainer:
+    return SlurmContainer(
+        engine="pyxis" if said.engine == "pyxis" else "apptainer",
+        image=said.image,
+        mounts=said.mounts,
+        gpus="nvidia" if said.gpus == "nvidia" else "amd" if said.gpus else "",
     )
 
 

@@ -13,9 +13,17 @@ from pathlib import PurePath
 import msgspec
 from msgspec.structs import replace
 
-from gridloom.model.inventory import CPU, SlurmAccess
+from gridloom.model.inventory import CPU, SlurmAccess, SlurmContainer
 from gridloom.sites.slurm.records import Gres
-from gridloom.sites.slurm.submission import Component, Signal, Submission
+from gridloom.sites.slurm.submission import (
+    Component,
+    Container,
+    Memory,
+    Mount,
+    Signal,
+    Submission,
+    Switches,
+)
 from gridloom.wire.agent import Gang, TaskOrder, TaskRef, gang_directory, task_directory
 
 SCRIPT_FILE = "batch.sh"
@@ -23,6 +31,7 @@ JOB_FILE = "job.json"
 ACCESS_FILE = "access.json"
 LOG_FILE = "slurm.log"
 _NAME_MAX = 60
+_MIB = 2**20
 
 
 class Placed(msgspec.Struct, frozen=True, kw_only=True):
@@ -76,7 +85,7 @@ def submission(
     alike = groupby(orders, key=lambda order: len(order.ranks[0].devices))
     directory = gang_directory(runs, first.task)
     return replace(
-        of_access(access),
+        of_access(access, runs),
         components=tuple(_component(tuple(part), access) for _, part in alike),
         name=f"gridloom-{first.task.job_id}"[:_NAME_MAX],
         comment=comment(plane, first.task),
@@ -91,13 +100,34 @@ def submission(
     )
 
 
-def of_access(access: SlurmAccess) -> Submission:
-    """Return what every job of a site asks for, whatever it runs on."""
+def of_access(access: SlurmAccess, place: PurePath) -> Submission:
+    """Return what every job of a site asks for, whatever it runs on.
+
+    Args:
+        access: How jobs are handed in there.
+        place: Where its files are, which a container must see, too.
+    """
     return Submission(
         account=access.account,
         qos=access.qos,
         reservation=access.reservation,
         time_limit_min=math.ceil(access.time_limit_s / 60) or None,
+        container=_container(access.container, str(place)) if access.container else None,
+    )
+
+
+def interpreter(access: SlurmAccess, here: str) -> str:
+    """Return the Python that runs gridloom there: as was said, the image's, or as ``here``."""
+    return access.python or ("python3" if access.container else here)
+
+
+def _container(said: SlurmContainer, place: str) -> Container:
+    mounts = {place: place} | said.mounts
+    return Container(
+        engine=said.engine,
+        image=said.image,
+        mounts=tuple(Mount(source=source, target=target) for target, source in mounts.items()),
+        gpus=said.gpus,
     )
 
 
@@ -117,10 +147,17 @@ def component(
     if accelerator != CPU:
         name, _, kind = access.gres.get(accelerator, "gpu").partition(":")
         gres = (Gres(name=name, type=kind, count=devices),)
+    wait_min = math.ceil(access.switches_wait_s / 60) or None
+    # Alone on a node a job would still have no more than the usual share of its memory
+    mib = access.memory_bytes // _MIB if access.memory_bytes else 0 if access.exclusive else None
     return Component(
         nodes=nodes,
         partition=access.partition,
         constraint=access.constraint,
+        memory=Memory(mib=mib) if mib is not None else None,
+        switches=Switches(count=access.switches, wait_min=wait_min) if access.switches else None,
+        segment=access.segment or None,
+        exclusive="node" if access.exclusive else "",
         nodelist=tuple(nodelist),
         gres=gres,
         cpus_per_task=devices if accelerator == CPU else None,

@@ -4,7 +4,7 @@ import os
 import pwd
 from collections.abc import Mapping, Sequence
 from itertools import groupby
-from pathlib import Path
+from pathlib import Path, PurePath
 
 from msgspec.structs import replace
 
@@ -22,6 +22,8 @@ from gridloom.sites.slurm.records import Topology
 from gridloom.sites.slurm.script import render
 from gridloom.sites.slurm.submission import Submission
 from gridloom.sites.slurm.topology import topology
+
+_NOWHERE = PurePath("/")
 
 
 class Commands:
@@ -117,7 +119,8 @@ def tried(site: Site, commands: Commands) -> tuple[Trial, ...]:
     for (kind, devices), count in sizes:
         part = component(access, kind, devices=devices, nodes=count)
         what = f"{count} node{'s' * (count > 1)} with {devices} {kind}"
-        asked = replace(of_access(access), components=(part,), name="gridloom-check")
+        asked = of_access(replace(access, container=None), _NOWHERE)
+        asked = replace(asked, components=(part,), name="gridloom-check")
         found.append(commands.trial(asked, what))
     return tuple(found)
 

@@ -8,7 +8,7 @@ import msgspec
 from gridloom.base.errors import InputError
 from gridloom.model.inventory import SlurmAccess
 from gridloom.sites.slurm.batch import batch_order, render_batch
-from gridloom.sites.slurm.gang import plane_of, submission, supervisor_argv
+from gridloom.sites.slurm.gang import interpreter, plane_of, submission, supervisor_argv
 from gridloom.sites.slurm.script import render
 from gridloom.sites.slurm.submission import Submission
 from gridloom.sites.tasks import with_given_devices
@@ -43,7 +43,7 @@ def handed_in(
     Raises:
         InputError: It cannot be written as a batch script, or not be handed in that way.
     """
-    python = access.python or python
+    python = interpreter(access, python)
     asked = submission(orders, runs, access, plane_of(runs))
     given = tuple(map(with_given_devices, orders))
     if orders[0].batch is None:

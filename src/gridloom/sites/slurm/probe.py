@@ -13,7 +13,7 @@ from gridloom.model.inventory import CPU, Site, SlurmAccess
 from gridloom.sites.probe import Probed
 from gridloom.sites.probing import follow
 from gridloom.sites.slurm.engine import SlurmEngine
-from gridloom.sites.slurm.gang import LOG_FILE, component, of_access
+from gridloom.sites.slurm.gang import LOG_FILE, component, interpreter, of_access
 from gridloom.sites.slurm.reasons import waiting
 from gridloom.sites.slurm.records import Job
 from gridloom.sites.slurm.script import render
@@ -40,7 +40,7 @@ def probe(
         OSError: The directory cannot be written.
     """
     access = site.slurm or SlurmAccess()
-    python = access.python or sys.executable
+    python = interpreter(access, sys.executable)
     directory.mkdir(parents=True)
     try:
         blank = Probed(
@@ -69,9 +69,10 @@ def probe(
 def _asked(site: Site, access: SlurmAccess, directory: Path) -> Submission:
     """Return a job as those of the site are, but small: one device of one node."""
     kind = site.nodes[0].accelerator if site.nodes else CPU
+    part = component(access, kind, devices=1, nodes=1)
     return replace(
-        of_access(access),
-        components=(component(access, kind, devices=1, nodes=1),),
+        of_access(access, directory),
+        components=(replace(part, exclusive="", memory=None),),
         name="gridloom-probe",
         time_limit_min=_LIMIT_MIN,
         requeue=False,

@@ -5,8 +5,8 @@ from typing import Any
 
 from tests.unit.sites.slurm.orders import order, ref
 
-from gridloom.model.inventory import SlurmAccess, SlurmRest
-from gridloom.sites.slurm.gang import comment, gang, submission, supervisor_argv
+from gridloom.model.inventory import SlurmAccess, SlurmContainer, SlurmRest
+from gridloom.sites.slurm.gang import comment, gang, interpreter, submission, supervisor_argv
 from gridloom.sites.slurm.script import render
 from gridloom.wire.agent import gang_directory
 
@@ -105,3 +105,29 @@ def test_through_slurmrestd_jobs_get_the_variables_that_sbatch_would_have_passed
     by_commands = SlurmAccess(environment=environment)
     assert submission(orders, RUNS, by_rest, "p").environment == environment
     assert submission(orders, RUNS, by_commands, "p").environment == {}
+
+
+def test_nodes_that_are_close_whole_and_large_enough_are_asked_for() -> None:
+    more: dict[str, Any] = {"switches": 1, "switches_wait_s": 3000.0, "segment": 4}
+    lines = script(order(RUNS, "n1"), exclusive=True, **more)
+    asked = {line.removeprefix("#SBATCH --") for line in lines}
+    assert asked >= {"switches=1@50", "segment=4", "exclusive", "mem=0"}
+    asked = {line.removeprefix("#SBATCH --") for line in script(order(RUNS, "n1"), switches=2)}
+    assert "switches=2" in asked
+    assert not any(line.startswith(("mem", "exclusive", "segment")) for line in asked)
+    lines = script(order(RUNS, "n1"), exclusive=True, memory_bytes=2**39)
+    assert "#SBATCH --mem=524288M" in lines
+
+
+def test_a_container_sees_the_run_directories_and_what_the_site_says() -> None:
+    mounts = {"/data": "/scratch/data"}
+    pyxis = SlurmContainer(engine="pyxis", image="nvcr.io#nvidia/pytorch:24.10-py3", mounts=mounts)
+    (srun,) = (line for line in script(order(RUNS, "n1"), container=pyxis) if "srun " in line)
+    assert "'--container-image=nvcr.io#nvidia/pytorch:24.10-py3'" in srun
+    assert "--container-mounts=/runs:/runs,/scratch/data:/data" in srun
+    apptainer = SlurmContainer(engine="apptainer", image="/images/a.sif", gpus="nvidia")
+    lines = script(order(RUNS, "n1"), container=apptainer)
+    assert any("apptainer exec --nv --bind=/runs:/runs /images/a.sif" in line for line in lines)
+    assert interpreter(SlurmAccess(container=apptainer), "/here/python") == "python3"
+    assert interpreter(SlurmAccess(), "/here/python") == "/here/python"
+    assert interpreter(SlurmAccess(container=pyxis, python="/opt/p"), "/here/python") == "/opt/p"

@@ -88,6 +88,7 @@ POOLS = (
     ),
 )  # fmt: skip
 LINKS = (PoolLink(between=("w", "e"), bytes_per_s=1e6, latency_s=0.001),)
+NARROW = (replace(LINKS[0], bytes_per_s=5e4),)
 
 
 @given(
@@ -204,7 +205,7 @@ def test_averaging_seldom_costs_less() -> None:
 
 def test_what_is_best_for_the_links_makes_joining_cheaper_and_is_in_the_plan() -> None:
     (whole, chosen) = (
-        next(p for p in search_pools(asked(sync=sync)).plans if p.way == "replicas")
+        next(p for p in search_pools(asked(sync=sync, links=NARROW)).plans if p.way == "replicas")
         for sync in (None, "auto")
     )
     assert chosen.between_s < whole.between_s
@@ -212,7 +213,7 @@ def test_what_is_best_for_the_links_makes_joining_cheaper_and_is_in_the_plan() -
     (how,) = {part.plan.site_sync for part in chosen.parts}
     devices = {part.site: part.devices for part in chosen.parts}
     slowest_s = max(part.step_s for part in chosen.parts)
-    choice = choose(pools_situation(SPACE, LINKS, devices, slowest_s, 0.0))
+    choice = choose(pools_situation(SPACE, NARROW, devices, slowest_s, 0.0))
     assert how == choice.best.how
     assert slowest_s / chosen.step_s == pytest.approx(choice.best.tokens_ratio)
     assert sum(part.sequences for part in chosen.parts) == 16
@@ -359,7 +360,7 @@ def test_a_model_too_large_for_any_site_is_cut_over_several() -> None:
 
 
 def test_what_a_way_costs_in_loss_counts_as_more_tokens() -> None:
-    found = search_pools(asked(sync="auto", goal=Goal(top=100)))
+    found = search_pools(asked(sync="auto", links=NARROW, goal=Goal(top=100)))
     for plan in found.plans:
         site_sync = plan.parts[0].plan.site_sync
         assert plan.more_tokens == 1.0 or site_sync.kind == "outer" or plan.stages is not None

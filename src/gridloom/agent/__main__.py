@@ -63,7 +63,9 @@ def main() -> int:
             signal.signal(warning, lambda *_: supervisor.pass_warning_on())
         supervisor.run()
 
-    guard(order.task.token, order.lease_s + order.lapse_grace_s, supervise, warnings)
+    # Slurm's warning reaches all processes of a step; a program that does not know it would die
+    deaf = (signal.SIGUSR1,) if network is not None and order.batch is None else ()
+    guard(order.task.token, order.lease_s + order.lapse_grace_s, supervise, warnings, deaf)
     return 0
 
 

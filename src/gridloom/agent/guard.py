@@ -16,6 +16,7 @@ def guard(
     patience_s: float,
     supervise: Callable[[TaskProcesses], None],
     handed_on: Collection[int] = (),
+    ignored: Collection[int] = (),
 ) -> None:
     """Fork the supervisor, run ``supervise`` in it, and stand guard until it ends.
 
@@ -24,7 +25,8 @@ def guard(
     did to hide: the guardian is the ancestor of all of them. It touches no file itself.
 
     Must be called by a process with one thread. Returns in the guardian only. Both signals by which
-    a batch system warns reach the supervisor as SIGTERM; those ``handed_on`` as they are.
+    a batch system warns reach the supervisor as SIGTERM; those ``handed_on`` as they are. To those
+    ``ignored`` the processes of the task are deaf unless they say otherwise.
     """
     adopt_orphans()
     reader, writer = os.pipe()
@@ -34,7 +36,7 @@ def guard(
         os.setsid()  # a signal to the guardian's group does not reach the supervisor
         adopt_orphans()
         os.set_blocking(writer, False)
-        supervise(TaskProcesses(token, lambda: _beat(writer)))
+        supervise(TaskProcesses(token, lambda: _beat(writer), ignored))
         raise SystemExit(0)
     os.close(writer)
     for number in (signal.SIGTERM, signal.SIGUSR1):  # a batch system warns with either

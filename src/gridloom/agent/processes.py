@@ -11,7 +11,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 
 import psutil
@@ -30,14 +30,18 @@ _ROUND_S = 0.2
 class TaskProcesses:
     """The children of the supervisor of one task (plays `gridloom.agent.supervise.Processes`)."""
 
-    def __init__(self, token: str, pulse: Callable[[], None]) -> None:
+    def __init__(
+        self, token: str, pulse: Callable[[], None], ignored: Collection[int] = ()
+    ) -> None:
         """Start nothing yet.
 
         Args:
             token: What every process of the task carries in its environment.
             pulse: Tells the guardian that the supervisor is not stuck.
+            ignored: Signals that do nothing to the processes unless they say otherwise.
         """
         self._token = token
+        self._ignored = tuple(ignored)
         self.pulse = pulse
 
     def spawn(
@@ -61,7 +65,7 @@ class TaskProcesses:
                 stdout=log,
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
-                preexec_fn=lambda: _die_with(parent),
+                preexec_fn=lambda: _prepare(parent, self._ignored),
             )
         process.returncode = 0  # reaped by `exits`, not by Popen's destructor
         return process.pid
@@ -157,8 +161,10 @@ def _lives(process: psutil.Process) -> bool:
     return False
 
 
-def _die_with(parent: int) -> None:
+def _prepare(parent: int, ignored: Iterable[int]) -> None:
     """Between fork and exec: ask for death at our parent's, which may have come already."""
+    for number in ignored:
+        signal.signal(number, signal.SIG_IGN)
     if _LINUX:
         _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent:

@@ -7,7 +7,7 @@ def why(job: JobName, /, *, json: Json = False) -> int:
     """Explain why a job waits, or why it ended: per site and node the first rule that failed."""
     from gridloom.cli.lookup import all_jobs, find_job, open_plane
     from gridloom.cli.output import console, emit, say, table
-    from gridloom.cli.views import absences, reason_json, where_and_since
+    from gridloom.cli.views import absences, reason_json, waits_json, where_and_since
 
     plane = open_plane()
     found = find_job(all_jobs(plane), job)
@@ -18,10 +18,13 @@ def why(job: JobName, /, *, json: Json = False) -> int:
                 "state": found.state.value,
                 "reason": reason_json(found.reason),
                 "absent": absences(found),
+                "waits": waits_json(found),
             }
         )
         return 0
     say(where_and_since(found, plane.clock.now_s()))
+    for one in waits_json(found):
+        say(f"waits at {one['site']}: {one['sentence']}")
     for sentence in absences(found):
         say(sentence)
     if found.reason is None:

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 
-from gridloom.core.state import Mark
+from gridloom.core.state import Mark, stands_on
 from gridloom.core.turn import Turn
 from gridloom.model.life import Job, Task
 from gridloom.model.reason import Why
@@ -23,9 +23,10 @@ def blame(turn: Turn, job: Job, tasks: Iterable[Task]) -> None:
     tainted = False
     before = set(state.failures)
     for task in tasks:
-        domain = task.placement.domain
+        domain = stands_on(task)
         assert task.outcome is not None
-        if task.outcome.code not in _NODES_FAULT:
+        # What still waited in its site's own queue has been on no node
+        if task.outcome.code not in _NODES_FAULT or task.waits:
             continue
         failed = state.failures.setdefault(domain, [])
         if job.job_id not in failed:
@@ -50,6 +51,6 @@ def acquit(turn: Turn, tasks: Iterable[Task]) -> None:
     failures = turn.state.failures
     if not failures:
         return
-    freed = [failures.pop(task.placement.domain, None) for task in tasks]
+    freed = [failures.pop(stands_on(task), None) for task in tasks]
     if any(failed is not None for failed in freed):
         turn.index.suspect()

@@ -93,6 +93,18 @@ def supervisor(token: str, tmp_path: Path, body: str) -> "subprocess.Popen[str]"
     return subprocess.Popen(argv, stdout=subprocess.PIPE, stdin=subprocess.PIPE, text=True)
 
 
+def test_a_rank_is_deaf_to_what_it_does_not_know(token: str, tmp_path: Path) -> None:
+    log, env = tmp_path / "log", {"PATH": os.defpath}
+    deaf = TaskProcesses(token, lambda: None, (signal.SIGUSR1,))
+    os.waitpid(deaf.spawn(["sh", "-c", "kill -USR1 $$; echo lives"], "/", env, log), 0)
+    assert log.read_text() == "lives\n"
+    hears = (
+        "import os, signal; signal.signal(10, lambda *_: print('heard')); os.kill(os.getpid(), 10)"
+    )
+    os.waitpid(deaf.spawn([sys.executable, "-c", hears], "/", env, log), 0)
+    assert log.read_text() == "lives\nheard\n", "one that wants to know of it is told"
+
+
 def test_a_rank_dies_with_its_parent(token: str, tmp_path: Path) -> None:
     body = """
 print(processes.spawn(["sleep", "600"], "/", env, log), flush=True)

@@ -115,7 +115,7 @@ def test_why_tells_the_reason(call: Call, over: Gridloom) -> None:
     assert "is succeeded" in call("why", "good").out
     assert "rank 0 exited with status 3" in call("why", "bad").out
     found = call("why", "bad", "--json").json()
-    assert found.keys() == {"job", "state", "reason", "absent"}
+    assert found.keys() == {"job", "state", "reason", "absent", "waits"}
     assert found["absent"] == []
     assert found["reason"].keys() == {"code", "sentence", "remedy", "domains"}
 

@@ -6,9 +6,10 @@ from tests.unit.core.bench import STOP, A, B, Bench, renewed, stops
 
 from gridloom.core.state import Mark
 from gridloom.model.action import AnyAction, OpenRendezvous
-from gridloom.model.event import NodeMarked, TaskArrived, TaskReady, TaskWaiting
+from gridloom.model.event import NodeMarked, TaskArrived, TaskReady, TaskRefused, TaskWaiting
 from gridloom.model.life import Arrival, JobState, Task, TaskState
-from gridloom.model.reason import Why
+from gridloom.model.reason import Reason, Why
+from gridloom.model.spec import RetryPolicy
 
 NODE = Arrival(node="n7", address="10.0.0.7", free_ports=((4000, 4009),))
 
@@ -163,3 +164,20 @@ def test_a_site_knows_better_than_the_core_guesses() -> None:
     assert marks[A].by_core
     bench.step(says(A, "drain"))
     assert (marks[A].mark, marks[A].by_site) == ("drain", True)
+
+
+def test_what_a_site_refuses_or_loses_in_its_queue_says_nothing_of_a_node() -> None:
+    bench = Bench(retry=RetryPolicy(max_restarts=5, backoff_s=1.0))
+    bench.step(waits(bench, A, "is being handed to Slurm"))
+    reason = Reason(code=Why.REFUSED, sentence="no such partition")
+    bench.step(TaskRefused(**bench.about(A), reason=reason), *bench.ends(Why.STOP_REQUESTED, B))
+    assert bench.machine.state.failures == {}
+
+
+def test_a_lost_task_speaks_against_the_node_where_it_stood() -> None:
+    bench = Bench()
+    bench.step(comes(bench, A), comes(bench, B, Arrival(node="n8", address="10.0.0.8")))
+    bench.step(*bench.runs(A, B))
+    bench.step(*bench.ends(Why.SUPERVISOR_LOST, A))
+    bench.step(*bench.ends(Why.PEER_LOST, B))
+    assert bench.machine.state.failures == {"a/n7": ["x"]}

@@ -54,8 +54,9 @@ class SlurmClient:
             return done
         if done.returncode == _NO_COMMAND:
             raise SiteError(f"there is no command {argv[0]} here")
-        lines = [line.strip() for line in done.stderr.splitlines() if line.strip()]
-        said = lines[-1] if lines else f"exit status {done.returncode}"
+        said = (line.strip() for line in done.stderr.splitlines())
+        lines = [line for line in said if line and not line.startswith('Try "')]
+        last = lines[-1] if lines else f"exit status {done.returncode}"
         if any(map(is_away, lines)):
-            raise AwayError(said)
-        raise SiteError(said)
+            raise AwayError(last)
+        raise SiteError(last)

@@ -46,6 +46,8 @@ _POLL_CALLS = 4.0
 """At least so many times as long as the last such call took: a large site is not kept busy."""
 _WORDLESS_S = 20.0
 """How long Slurm may take to say why it has asked a task to stop, beyond the grace."""
+_FELL_S = 5.0
+"""How long it may take to say that it has killed a task."""
 _HOPELESS_LOOKS = 3
 """So often in a row Slurm says that a job will never start before it is believed."""
 _ASKED_FILE = "submitting"
@@ -311,10 +313,14 @@ class SlurmDriver:
         Of a batch script once nothing of it is left on any node: no supervisor is on the others.
         """
         assert known.end is not None
-        if one.speaker or (known.end.code is Why.STOP_REQUESTED and not asked):
+        by_site = known.end.code in (Why.STOP_REQUESTED, Why.KILLED) and not asked
+        if one.speaker or by_site:
             waited_s = self._clock.monotonic_s() - known.end_seen_s
-            # Its neighbours may use their grace to the end, and Slurm says why once all are gone
-            if not one.seen.is_over and waited_s < one.grace_s + _WORDLESS_S:
+            # Its neighbours may use their grace to the end, and Slurm says why once all are gone.
+            # What was killed may have fallen by itself: then they must be told of it soon.
+            fell = known.end.code is Why.KILLED and not one.speaker
+            patience_s = _FELL_S if fell else one.grace_s + _WORDLESS_S
+            if not one.seen.is_over and waited_s < patience_s:
                 return [TaskRunning(**who(task))]
             if not asked:
                 known.end = why_asked(known.end, one.seen)

@@ -42,6 +42,11 @@ def test_a_command_reads_and_prints_in_the_sites_environment(tool: Callable[[str
             AwayError,
             "slurm_load_jobs error: Unable to contact slurm controller (connect failure)",
         ),
+        (
+            'sbatch: unrecognized option --frobnicate\nTry "sbatch --help" for more information',
+            SiteError,
+            "sbatch: unrecognized option --frobnicate",
+        ),
         ("", SiteError, "exit status 3"),
     ],
 )

@@ -382,22 +382,41 @@ def test_a_job_in_parts_was_preempted_if_any_part_was(desk: Desk) -> None:
 
 
 @pytest.mark.parametrize(
-    ("state", "code"),
-    [("PREEMPTED", Why.PREEMPTED), ("TIMEOUT", Why.TIME_LIMIT), ("COMPLETED", Why.STOP_REQUESTED)],
+    ("end", "state", "code"),
+    [
+        (Why.STOP_REQUESTED, "PREEMPTED", Why.PREEMPTED),
+        (Why.STOP_REQUESTED, "TIMEOUT", Why.TIME_LIMIT),
+        (Why.STOP_REQUESTED, "COMPLETED", Why.STOP_REQUESTED),
+        (Why.KILLED, "PREEMPTED", Why.PREEMPTED),
+        (Why.KILLED, "CANCELLED", Why.CANCELLED_AT_SITE),
+        (Why.KILLED, "COMPLETED", Why.KILLED),
+    ],
 )
-def test_a_site_that_asks_a_task_to_stop_says_why(desk: Desk, state: str, code: Why) -> None:
+def test_a_site_that_ends_a_task_says_why(desk: Desk, end: Why, state: str, code: Why) -> None:
     desk.submit()
     desk.look()
     desk.slurm.jobs[7]["%T"] = "RUNNING"
     desk.says(Alive)
     desk.says(Alive, "n2")
     desk.look()
-    desk.ends(Why.STOP_REQUESTED)
+    desk.ends(end)
     for _ in range(3):
         kinds = [type(fact) for fact in desk.look()]
         assert kinds == [TaskRunning], "its end is told once it is known why"
     desk.slurm.jobs[7]["%T"] = state
     assert outcomes(desk.look()) == [code]
+
+
+def test_who_fell_by_itself_is_told_of_soon_for_its_neighbours_wait(desk: Desk) -> None:
+    desk.submit()
+    desk.look()
+    desk.slurm.jobs[7]["%T"] = "RUNNING"
+    desk.says(Alive)
+    desk.says(Alive, "n2")
+    desk.ends(Why.KILLED)
+    assert outcomes(desk.look()) == []
+    desk.clock.advance(5.0)
+    assert outcomes(desk.look()) == [Why.KILLED]
 
 
 def test_a_site_that_never_says_why_is_not_waited_for(desk: Desk) -> None:

@@ -10,8 +10,6 @@ if TYPE_CHECKING:
     from gridloom.control.progress import Progress
     from gridloom.model.life import Job
 
-_START_S = 5.0
-
 
 def ps(
     *,
@@ -22,6 +20,7 @@ def ps(
 ) -> int:
     """List the jobs of the state directory; those that are over with --all."""
     from gridloom.cli import settings
+    from gridloom.cli.alone import warn_if_alone
     from gridloom.cli.home import usable
     from gridloom.cli.lookup import all_jobs
     from gridloom.cli.marks import mark_text, marks_json
@@ -61,21 +60,8 @@ def ps(
     )
     for domain, mark in sorted(marks.items()):
         say(mark_text(domain, mark, now_s), stderr=True)
-    if any(_missed(job, now_s) for job in jobs) and not plane.led():
-        say(
-            "no control plane runs: what is queued waits, and the leases of the rest lapse; "
-            "`gridloom resume JOB` goes on",
-            stderr=True,
-        )
+    warn_if_alone(plane, jobs, now_s)
     return 0
-
-
-def _missed(job: "Job", now_s: float) -> bool:
-    """Return whether a control plane should look after the job by now: its start takes a while."""
-    from gridloom.model.life import HOLDING, JobState
-
-    waits = job.state is JobState.QUEUED and now_s - job.submitted_s >= _START_S
-    return waits or job.state in HOLDING
 
 
 def _row(job: "Job", progress: "Progress", now_s: float) -> tuple[str, ...]:

@@ -24,6 +24,7 @@ def status(job: JobName, /, *, json: Json = False) -> int:
 
 
 def _one(plane: "Plane", found: "Job", *, json: bool) -> int:
+    from gridloom.cli.alone import warn_if_alone
     from gridloom.cli.marks import mark_of, mark_text
     from gridloom.cli.output import console, emit, pairs
     from gridloom.cli.views import job_json, progress_of, up_to_now, waits_json
@@ -47,6 +48,7 @@ def _one(plane: "Plane", found: "Job", *, json: bool) -> int:
     waits = [(f"waits at {one['site']}", one["sentence"]) for one in waits_json(found)]
     rows = [("job", found.job_id), *summary_rows(facts), *attempts, *waits, *marks]
     console().print(pairs([*rows, ("files", facts["run_dir"])]))
+    warn_if_alone(plane, [found], now_s)
     return 0
 
 

@@ -5,6 +5,7 @@ from gridloom.cli.flags import JobName, Json
 
 def why(job: JobName, /, *, json: Json = False) -> int:
     """Explain why a job waits, or why it ended: per site and node the first rule that failed."""
+    from gridloom.cli.alone import warn_if_alone
     from gridloom.cli.lookup import all_jobs, find_job, open_plane
     from gridloom.cli.output import console, emit, say, table
     from gridloom.cli.views import absences, reason_json, waits_json, where_and_since
@@ -22,7 +23,9 @@ def why(job: JobName, /, *, json: Json = False) -> int:
             }
         )
         return 0
-    say(where_and_since(found, plane.clock.now_s()))
+    now_s = plane.clock.now_s()
+    warn_if_alone(plane, [found], now_s)
+    say(where_and_since(found, now_s))
     for one in waits_json(found):
         say(f"waits at {one['site']}: {one['sentence']}")
     for sentence in absences(found):

@@ -4,7 +4,7 @@ import os
 import pwd
 from collections.abc import Mapping, Sequence
 from itertools import groupby
-from pathlib import Path, PurePath
+from pathlib import PurePath
 
 from msgspec.structs import replace
 
@@ -92,9 +92,6 @@ def gather(site: Site, engine: SlurmEngine, commands: Commands | None, clock: Cl
         commands: Its commands, where they are here.
         clock: Ours.
     """
-    file = site.slurm.environment.get("SLURM_CONF", "") if site.slurm else ""
-    if commands is not None and file and not Path(file).is_file():
-        return Facts(trouble=f"SLURM_CONF is {file}, and there is no such file")
     try:
         found = cluster(engine, commands)
         jobs, licences = engine.jobs(), engine.licences()

@@ -22,11 +22,16 @@ def tool(tmp_path: Path) -> Callable[[str], str]:
     return make
 
 
-def test_a_command_reads_and_prints_in_the_sites_environment(tool: Callable[[str], str]) -> None:
-    said = SlurmClient().run(
-        (tool('echo "$SLURM_CONF $TZ $1"; cat'), "a b"), {"SLURM_CONF": "/b.conf"}, "script"
-    )
-    assert said == "/b.conf UTC0 a b\nscript"
+def test_a_command_reads_and_prints_in_the_sites_environment(
+    tool: Callable[[str], str], tmp_path: Path
+) -> None:
+    conf = tmp_path / "b.conf"
+    command = (tool('echo "$SLURM_CONF $TZ $1"; cat'), "a b")
+    with pytest.raises(SiteError, match="SLURM_CONF is .*b.conf, and there is no such file"):
+        SlurmClient().run(command, {"SLURM_CONF": str(conf)}, "script")
+    conf.touch()
+    said = SlurmClient().run(command, {"SLURM_CONF": str(conf)}, "script")
+    assert said == f"{conf} UTC0 a b\nscript"
 
 
 @pytest.mark.parametrize(

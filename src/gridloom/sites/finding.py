@@ -5,7 +5,11 @@ from typing import Literal
 
 import msgspec
 
+from gridloom.base.units import format_duration
+
 State = Literal["ok", "warn", "fail"]
+
+_SKEW_MAX_S = 2.0
 
 
 class Finding(msgspec.Struct, frozen=True, kw_only=True):
@@ -37,6 +41,26 @@ def warn(check: str, found: str, remedy: str) -> Finding:
 def fail(check: str, found: str, remedy: str) -> Finding:
     """Return what must be mended."""
     return Finding(check=check, state="fail", found=found, remedy=remedy)
+
+
+def clock(whose: str, told_s: float, asked_s: tuple[float, float]) -> Finding:
+    """Return whether a clock, which tells whole seconds cut off, agrees with ours.
+
+    Args:
+        whose: As ``Slurm's clock``.
+        told_s: What it showed.
+        asked_s: Ours before and after that.
+    """
+    before_s, after_s = asked_s
+    ahead_s = max(told_s - after_s, 0.0) - max(before_s - told_s - 1.0, 0.0)
+    if abs(ahead_s) <= _SKEW_MAX_S:
+        return ok("clock", f"{whose} and ours agree")
+    way = "ahead of" if ahead_s > 0 else "behind"
+    return warn(
+        "clock",
+        f"{whose} is {format_duration(abs(ahead_s))} {way} ours",
+        "let both take their time from NTP: what is told of starts and ends is wrong by that much",
+    )
 
 
 def has_failed(findings: Iterable[Finding]) -> bool:

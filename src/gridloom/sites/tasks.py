@@ -1,7 +1,8 @@
 """The files by which supervisors are told and heard, where we and their nodes see one directory."""
 
+import zlib
 from collections.abc import Container
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import TypeVar
 
 import msgspec
@@ -29,6 +30,11 @@ from gridloom.wire.agent import (
 )
 
 T = TypeVar("T")
+
+
+def plane_of(runs: PurePath) -> str:
+    """Return what names a control plane among all that may have jobs at the same place."""
+    return f"{zlib.crc32(str(runs).encode()):08x}"
 
 
 def with_given_devices(order: TaskOrder) -> TaskOrder:

@@ -3,14 +3,12 @@
 from collections import Counter
 from collections.abc import Iterator
 
-from gridloom.base.units import format_duration
 from gridloom.model.inventory import CPU, KubeAccess, Site
-from gridloom.sites.finding import Finding, fail, few, ok, warn
+from gridloom.sites.finding import Finding, clock, fail, few, ok, warn
 from gridloom.sites.kube.facts import Facts
 from gridloom.sites.kube.parse_kueue import ClusterQueue
 from gridloom.sites.kube.parse_nodes import KubeNode, Standing
 
-_SKEW_MAX_S = 2.0
 _IN_FILE = "under `kubernetes:` of the site in the grid file"
 _ASK = "ask who runs the cluster"
 _MANIFEST = "`gridloom site manifest kube` prints the account and the rights that are needed"
@@ -61,17 +59,8 @@ def diagnose(site: Site, facts: Facts) -> tuple[Finding, ...]:
 
 
 def _clock(facts: Facts) -> Iterator[Finding]:
-    if facts.told_s is None:
-        return
-    before_s, after_s = facts.asked_s
-    # The server tells whole seconds, cut off
-    ahead_s = max(facts.told_s - after_s, 0.0) - max(before_s - facts.told_s - 1.0, 0.0)
-    if abs(ahead_s) > _SKEW_MAX_S:
-        way = "ahead of" if ahead_s > 0 else "behind"
-        found = f"the API server's clock is {format_duration(abs(ahead_s))} {way} ours"
-        yield warn("clock", found, "let both take their time from NTP")
-    else:
-        yield ok("clock", "the API server's clock and ours agree")
+    if facts.told_s is not None:
+        yield clock("the API server's clock", facts.told_s, facts.asked_s)
 
 
 def _rights(facts: Facts, access: KubeAccess) -> Iterator[Finding]:

@@ -18,13 +18,13 @@ from gridloom.sites.kube import hands, tell
 from gridloom.sites.kube.api import Api, Place
 from gridloom.sites.kube.cluster import Cluster, Outside, Todo
 from gridloom.sites.kube.endings import Ending, first_cause
-from gridloom.sites.kube.gang import FORMS, Handed, gang, plane_of, submission
+from gridloom.sites.kube.gang import FORMS, Handed, gang, submission
 from gridloom.sites.kube.parse_pods import Phase
 from gridloom.sites.kube.render import Form, manifests
 from gridloom.sites.kube.standing import NodeWatch
 from gridloom.sites.kube.state import KubeGang
 from gridloom.sites.reports import ended, who
-from gridloom.sites.tasks import Heard, TaskFiles, unwritable, with_given_devices
+from gridloom.sites.tasks import Heard, TaskFiles, plane_of, unwritable, with_given_devices
 from gridloom.wire.agent import Rendezvous, TaskOrder, TaskRef, gang_directory
 
 _WORDLESS_S = 10.0

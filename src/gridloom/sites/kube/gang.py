@@ -4,7 +4,6 @@ All of them are one Job, JobSet or TrainJob with one pod for each task. Which of
 decided by its number. Pods of one job are alike: each asks for as many devices as the largest task.
 """
 
-import zlib
 from collections.abc import Mapping, Sequence
 from pathlib import PurePath
 
@@ -29,6 +28,7 @@ from gridloom.sites.kube.submission import (
     Topology,
     Volume,
 )
+from gridloom.sites.tasks import plane_of
 from gridloom.wire.agent import (
     ADDRESS_VARIABLE,
     NODE_VARIABLES,
@@ -72,11 +72,6 @@ class Placed(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     uid: str
-
-
-def plane_of(runs: PurePath) -> str:
-    """Return what names a control plane among those whose jobs a namespace may have."""
-    return f"{zlib.crc32(str(runs).encode()):08x}"
 
 
 def gang(orders: Sequence[TaskOrder], runs: PurePath, access: KubeAccess) -> Gang:

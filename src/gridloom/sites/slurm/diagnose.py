@@ -12,14 +12,13 @@ from itertools import groupby
 from gridloom.base.errors import SiteError
 from gridloom.base.units import format_duration
 from gridloom.model.inventory import CPU, Site, SlurmAccess
-from gridloom.sites.finding import Finding, fail, few, ok, warn
+from gridloom.sites.finding import Finding, clock, fail, few, ok, warn
 from gridloom.sites.slurm.diagnose_answers import trial_remedy, trouble_remedy
 from gridloom.sites.slurm.facts import Facts
 from gridloom.sites.slurm.inventory import Cluster, candidates, partition_of
 from gridloom.sites.slurm.records import Node, Partition
 from gridloom.sites.slurm.states import NodeUse, node_use
 
-_SKEW_MAX_S = 2.0
 _AGE_MIN_S = 30.0
 _OLDEST = (20, 11)
 _IN_FILE = "under `slurm:` of the site in the grid file"
@@ -76,20 +75,8 @@ def _slurm(facts: Facts) -> Iterator[Finding]:
 
 
 def _clock(facts: Facts) -> Iterator[Finding]:
-    if facts.told_s is None:
-        return
-    before_s, after_s = facts.asked_s
-    # Slurm tells whole seconds, cut off
-    ahead_s = max(facts.told_s - after_s, 0.0) - max(before_s - facts.told_s - 1.0, 0.0)
-    if abs(ahead_s) > _SKEW_MAX_S:
-        way = "ahead of" if ahead_s > 0 else "behind"
-        yield warn(
-            "clock",
-            f"Slurm's clock is {format_duration(abs(ahead_s))} {way} ours",
-            "let both take their time from NTP: expected starts and ends are wrong by that much",
-        )
-    else:
-        yield ok("clock", "Slurm's clock and ours agree")
+    if facts.told_s is not None:
+        yield clock("Slurm's clock", facts.told_s, facts.asked_s)
 
 
 def _account(access: SlurmAccess, facts: Facts) -> Iterator[Finding]:

@@ -5,7 +5,6 @@ it is there, by its number in the step.
 """
 
 import math
-import zlib
 from collections.abc import Sequence
 from itertools import groupby
 from pathlib import PurePath
@@ -174,11 +173,6 @@ def _component(orders: Sequence[TaskOrder], access: SlurmAccess) -> Component:
         nodes=len(orders),
         nodelist=pinned,
     )
-
-
-def plane_of(runs: PurePath) -> str:
-    """Return what names a control plane among all whose jobs a Slurm may have."""
-    return f"{zlib.crc32(str(runs).encode()):08x}"
 
 
 def supervisor_argv(python: str, directory: PurePath) -> tuple[str, ...]:

@@ -8,10 +8,10 @@ import msgspec
 from gridloom.base.errors import InputError
 from gridloom.model.inventory import SlurmAccess
 from gridloom.sites.slurm.batch import batch_order, render_batch
-from gridloom.sites.slurm.gang import interpreter, plane_of, submission, supervisor_argv
+from gridloom.sites.slurm.gang import interpreter, submission, supervisor_argv
 from gridloom.sites.slurm.script import render
 from gridloom.sites.slurm.submission import Submission
-from gridloom.sites.tasks import with_given_devices
+from gridloom.sites.tasks import plane_of, with_given_devices
 from gridloom.wire.agent import TaskOrder, gang_directory
 
 

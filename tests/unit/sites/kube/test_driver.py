@@ -1,6 +1,5 @@
 """The driver beside a pretended cluster: queues, preemption, ends that nobody tells, stops."""
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -20,15 +19,6 @@ from gridloom.wire.reports import Alive, Arrived
 HERE = Arrival(node="k1", address="10.0.0.7")
 TRAIN_JOBS = ("trainer.kubeflow.org/v1alpha1", "trainjobs")
 JOB_SETS = ("jobset.x-k8s.io/v1alpha2", "jobsets")
-
-
-@pytest.fixture
-def desk(tmp_path: Path) -> Iterator[Desk]:
-    made = Desk(tmp_path)
-    try:
-        yield made
-    finally:
-        made.close()
 
 
 def codes(outcomes: list[Any]) -> list[Why]:

@@ -1,7 +1,6 @@
 """The driver and a cluster in trouble: nothing is lost, and nothing is started twice."""
 
 import threading
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,15 +15,6 @@ from gridloom.model.inventory import Site
 from gridloom.model.reason import Reason, Why
 from gridloom.sites.kube.client import KubeClient
 from gridloom.wire.reports import Alive
-
-
-@pytest.fixture
-def desk(tmp_path: Path) -> Iterator[Desk]:
-    made = Desk(tmp_path)
-    try:
-        yield made
-    finally:
-        made.close()
 
 
 def refused(desk: Desk) -> list[Reason]:

@@ -7,7 +7,7 @@ import pytest
 from tests.unit.sites.slurm.orders import order, ref
 
 from gridloom.model.inventory import CPU, KubeAccess, KubeToleration, KubeVolume
-from gridloom.sites.kube.gang import gang, name_of, plane_of, submission
+from gridloom.sites.kube.gang import gang, name_of, submission
 from gridloom.sites.kube.names import NAME_MAX, object_name
 from gridloom.sites.kube.render import Form, manifests
 from gridloom.sites.kube.submission import (
@@ -21,6 +21,7 @@ from gridloom.sites.kube.submission import (
     Submission,
     Toleration,
 )
+from gridloom.sites.tasks import plane_of
 from gridloom.wire.agent import TaskOrder
 
 RUNS = PurePath("/state/runs")

@@ -1,24 +1,13 @@
 """Which nodes a Kubernetes keeps from work."""
 
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Callable
 
-import pytest
 from tests.unit.sites.kube.desk import PATIENCE_S, Desk
 
 from gridloom.base.errors import SiteError
 from gridloom.base.system import SystemClock
 from gridloom.model.event import NodeMarked
 from gridloom.model.inventory import Site
-
-
-@pytest.fixture
-def desk(tmp_path: Path) -> Iterator[Desk]:
-    made = Desk(tmp_path)
-    try:
-        yield made
-    finally:
-        made.close()
 
 
 def until(desk: Desk, found: Callable[[list[NodeMarked] | None], bool]) -> list[NodeMarked]:

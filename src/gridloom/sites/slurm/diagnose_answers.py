@@ -1,8 +1,11 @@
 """What Slurm's own sentences mean, and what helps (pure)."""
 
+from gridloom.sites.slurm.engine import is_away
+
 _ASK = "ask who runs the cluster"
 _FILE = "under `slurm:` of the site in the grid file"
 
+_AWAY = f"{_ASK} whether slurmctld runs, and look that this machine reaches it; its jobs go on"
 _TROUBLES = (
     ("there is no command", "run gridloom on a login host of the cluster, or install its client"),
     (
@@ -11,6 +14,8 @@ _TROUBLES = (
     ),
     ("process configuration file", f"write `environment: {{SLURM_CONF: FILE}}` {_FILE}"),
     ("expired", "get a new token (scontrol token), where `rest:` of the site says it lies"),
+    ("does not accept the token", f"{_ASK} whether slurmctld runs; else get a new token"),
+    ("token", f"mend `token_file:` or `token_command:` of `rest:` {_FILE}"),
     ("Incompatible versions", "use the commands of the cluster's own release of Slurm"),
     ("rotocol authentication", "munged must run here with the key of the cluster"),
     ("Munge", "munged must run here with the key of the cluster"),
@@ -18,11 +23,6 @@ _TROUBLES = (
     ("ot authori", f"{_ASK} whether your user may use Slurm from here"),
     ("ermission denied", f"{_ASK} whether your user may use Slurm from here"),
     ("ccess denied", f"{_ASK} whether your user may use Slurm from here"),
-    (
-        "contact slurm controller",
-        f"{_ASK} whether slurmctld runs, and look that this machine reaches it; jobs that run there"
-        " go on",
-    ),
     (
         "has not answered",
         f"{_ASK} whether slurmctld is overloaded, and look that this machine reaches it",
@@ -49,7 +49,8 @@ _REFUSALS = (
 
 def trouble_remedy(sentence: str) -> str:
     """Return what helps when Slurm could not be asked, by what was said."""
-    return _first(sentence, _TROUBLES) or f"{_ASK}; `scontrol ping` on this machine should say UP"
+    away = _AWAY if is_away(sentence) else f"{_ASK}; `scontrol ping` on this machine should say UP"
+    return _first(sentence, _TROUBLES) or away
 
 
 def trial_remedy(sentence: str) -> str:

@@ -363,6 +363,15 @@ def test_remedies_of_refusals(sentence: str, remedy: str) -> None:
         ("scontrol has not answered for 60 s", "overloaded"),
         ("the token of ann has expired", "new token"),
         ("Incompatible versions of client and server code", "own release"),
+        ("the token file /nope cannot be read: No such file", "token_file:"),
+        (
+            "the controller is away, or does not accept the token of /t",
+            "whether slurmctld runs; else",
+        ),
+        (
+            "slurm_load_jobs error: Zero Bytes were transmitted or received",
+            "whether slurmctld runs",
+        ),
         ("something new", "scontrol ping"),
     ],
 )

@@ -24,19 +24,15 @@ from gridloom.model.action import CloseJob
 from gridloom.model.inventory import Inventory, Site, SlurmAccess
 from gridloom.model.life import Job
 from gridloom.ports.driver import Driver
-from gridloom.sites.kube.api import Api, Place
-from gridloom.sites.kube.driver import KubeDriver
 from gridloom.sites.local.driver import LocalDriver
-from gridloom.sites.slurm.client import SlurmClient
-from gridloom.sites.slurm.driver import SlurmDriver
-from gridloom.sites.slurm.engine import SlurmEngine
-from gridloom.sites.slurm.engines import Engines
-from gridloom.sites.slurm.gather import Commands
 from gridloom.sites.threads import DaemonExecutor
 from gridloom.store.journal import SqlJournal
 
 if TYPE_CHECKING:
+    from gridloom.sites.kube.api import Api, Place
     from gridloom.sites.kube.client import KubeClient
+    from gridloom.sites.slurm.engine import SlurmEngine
+    from gridloom.sites.slurm.gather import Commands
 
 _ROUTINE_S = 2.0
 """Between two renewals of a lease: a third of it, so that two in a row may go missing."""
@@ -46,14 +42,18 @@ _HEIR_S = 10.0
 """How long to lead on until the process that is to take over is ready."""
 
 
-def slurm_of(site: Site) -> tuple[SlurmEngine, Commands | None]:
+def slurm_of(site: Site) -> "tuple[SlurmEngine, Commands | None]":
     """Return how the Slurm of a site is asked, and its commands where they are what is used."""
+    from gridloom.sites.slurm.client import SlurmClient
+    from gridloom.sites.slurm.engines import Engines
+    from gridloom.sites.slurm.gather import Commands
+
     access, client = site.slurm or SlurmAccess(), SlurmClient()
     commands = None if access.rest else Commands(client, access.environment)
     return Engines(client, SystemClock()).of(access), commands
 
 
-def kube_client(place: Place, clock: Clock) -> "KubeClient":
+def kube_client(place: "Place", clock: Clock) -> "KubeClient":
     """Return the client of a cluster; its library is not everybody's, and takes long to load.
 
     Raises:
@@ -199,6 +199,12 @@ class Plane:
             )
 
     def _build_loop(self) -> ControlLoop:
+        # Only who leads needs them: what is looked at by the other commands is there in a blink
+        from gridloom.sites.kube.driver import KubeDriver
+        from gridloom.sites.slurm.client import SlurmClient
+        from gridloom.sites.slurm.driver import SlurmDriver
+        from gridloom.sites.slurm.engines import Engines
+
         runs = self.settings.runs
         terms = LeaseTerms()
         drivers: dict[str, Driver] = {
@@ -213,7 +219,7 @@ class Plane:
             self.journal, Intake(self.journal, self.clock, _ROUTINE_S), dispatch, self.clock
         )
 
-    def _kube(self, place: Place) -> Api:
+    def _kube(self, place: "Place") -> "Api":
         return kube_client(place, self.clock)
 
     def _close(self, job: Job, inventory: Inventory | None) -> None:

@@ -7,7 +7,6 @@ from typing import TypeVar
 
 import msgspec
 
-from gridloom.base.clock import Clock
 from gridloom.base.codec import decode, encode
 from gridloom.base.errors import SiteError
 from gridloom.base.files import LineTail, cause_of, replace_file
@@ -83,10 +82,9 @@ class Heard:
 class TaskFiles:
     """Writes what tasks are told, and reads what they say."""
 
-    def __init__(self, runs: Path, clock: Clock) -> None:
+    def __init__(self, runs: Path) -> None:
         """Speak with the tasks of the runs in ``runs``."""
         self.runs = runs.absolute()
-        self._clock = clock
         self._heard: dict[TaskRef, Heard] = {}
 
     def place(self, task: TaskRef) -> Path:

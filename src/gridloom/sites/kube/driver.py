@@ -57,7 +57,7 @@ class KubeDriver:
             executor: Where requests and watches last: meanwhile the leases of all other tasks must
                 be renewed.
         """
-        self._files = TaskFiles(runs, clock)
+        self._files = TaskFiles(runs)
         self._plane = plane_of(self._files.runs)
         self._clock = clock
         self._outside = Outside(clock=clock, connect=connect, executor=executor)
@@ -105,6 +105,7 @@ class KubeDriver:
                 with contextlib.suppress(OSError):  # of what we cannot see now we do not speak now
                     facts.extend(self._observe(task, one))
         self._act(groups)
+        self._files.forget_all_but(tasks)
         return facts
 
     def standing(self, site: Site) -> Sequence[NodeMarked] | None:

@@ -13,6 +13,7 @@ from gridloom.sites.kube.parse_nodes import KubeNode, Standing, read_nodes
 
 _AGAIN_S = 30.0
 """After a cluster could not be reached at all."""
+_AWAY = "away"
 _KEPT_AWAY = (Standing.CORDONED, Standing.NOT_READY, Standing.LEAVING)
 
 
@@ -30,7 +31,7 @@ class NodeWatch:
         if site.kubernetes is None:
             return None
         mirror = self._mirror(Place.of(site.kubernetes))
-        nodes = mirror.look(NODES.plural, "") if mirror is not None else None
+        nodes = mirror.look(NODES.plural, _AWAY) if mirror is not None else None
         return None if nodes is None else marks(site.name, [one for kept in nodes for one in kept])
 
     def _mirror(self, place: Place) -> Mirror | None:
@@ -55,7 +56,7 @@ class NodeWatch:
 
     def _begin(self, place: Place) -> Mirror:
         api = self._outside.connect(place)
-        watched = Watched([NODES], "", lambda one: read_nodes([one]), lambda _: "")
+        watched = Watched([NODES], "", lambda one: read_nodes([one]), _key)
         return Mirror(api, [watched], self._outside.clock, self._outside.executor)
 
 
@@ -69,3 +70,8 @@ def marks(site: str, nodes: Iterable[KubeNode]) -> list[NodeMarked]:
         NodeMarked(domain=f"{site}/{host}", mark="cordon", sentence=sentence, by_site=True)
         for host, sentence in sorted(kept.items())
     ]
+
+
+def _key(node: Sequence[KubeNode]) -> str:
+    """Return under which key a node is kept, so that those kept from work are found at once."""
+    return _AWAY if any(one.standing in _KEPT_AWAY for one in node) else ""

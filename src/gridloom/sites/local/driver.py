@@ -41,7 +41,7 @@ class LocalDriver:
             clock: Where the time comes from.
             sweep: Kills every process that carries a task's token; returns how many there were.
         """
-        self._files = TaskFiles(runs, clock)
+        self._files = TaskFiles(runs)
         self._python = python
         self._clock = clock
         self._sweep = sweep

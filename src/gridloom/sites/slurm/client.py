@@ -10,7 +10,7 @@ from gridloom.sites.slurm.engine import AwayError, is_away
 
 _TIMEOUT_S = 60.0
 _NO_COMMAND = 127
-CONF_VARIABLE = "SLURM_CONF"
+_CONF_VARIABLE = "SLURM_CONF"
 
 
 class SlurmClient:
@@ -37,9 +37,9 @@ class SlurmClient:
     def _done(
         self, argv: Sequence[str], environment: Mapping[str, str], stdin: str
     ) -> "subprocess.CompletedProcess[str]":
-        file = environment.get(CONF_VARIABLE, "")
+        file = environment.get(_CONF_VARIABLE, "")
         if file and not Path(file).is_file():  # the command would look elsewhere for a minute
-            raise SiteError(f"{CONF_VARIABLE} is {file}, and there is no such file")
+            raise SiteError(f"{_CONF_VARIABLE} is {file}, and there is no such file")
         variables = {**environment, **ENVIRONMENT}
         try:
             done = subprocess.run(  # noqa: S603 - words, not a shell's line

@@ -112,7 +112,7 @@ class SlurmDriver:
             executor: Where it is asked: without an answer that lasts for minutes, and meanwhile the
                 leases of all other tasks must be renewed.
         """
-        self._files = TaskFiles(runs, clock)
+        self._files = TaskFiles(runs)
         self._runs = self._files.runs
         self._clock = clock
         self._engines = engines

@@ -44,12 +44,13 @@ def handed_in(
         InputError: It cannot be written as a batch script, or not be handed in that way.
     """
     python = interpreter(access, python)
-    asked = submission(orders, runs, access, plane_of(runs))
+    plane = plane_of(runs)
+    asked = submission(orders, runs, access, plane)
     given = tuple(map(with_given_devices, orders))
     if orders[0].batch is None:
         argv = supervisor_argv(python, gang_directory(runs, orders[0].task))
         return HandedIn(asked=asked, script=render(asked, argv), orders=given)
     if access.rest is not None:
         raise InputError("a batch script is handed in by sbatch, and not through slurmrestd")
-    script = render_batch(orders, runs, access, plane_of(runs), python)
+    script = render_batch(orders, runs, access, plane, python)
     return HandedIn(asked=asked, script=script, orders=tuple(map(batch_order, given)))

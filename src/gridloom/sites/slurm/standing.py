@@ -30,7 +30,7 @@ class NodeWatch:
         self._executor = executor
         self._asked: dict[SlurmEngine, Future[tuple[Node, ...]]] = {}
         self._asked_s: dict[SlurmEngine, float] = {}
-        self._known: dict[SlurmEngine, tuple[Node, ...]] = {}
+        self._known: dict[SlurmEngine, tuple[Node, ...]] = {}  # those that are kept from work
 
     def standing(self, site: Site) -> Sequence[NodeMarked] | None:
         """As ``gridloom.ports.driver.Driver.standing``."""
@@ -45,7 +45,8 @@ class NodeWatch:
         if asked is not None and asked.done():
             del self._asked[engine]
             try:
-                self._known[engine] = asked.result()
+                # Of thousands few: what is looked at with every beat of the loop is these
+                self._known[engine] = tuple(filter(_is_kept_away, asked.result()))
             except SiteError:  # what it said last stands until it answers
                 return
         elif asked is None and now_s - self._asked_s.get(engine, -_EVERY_S) >= _EVERY_S:
@@ -66,12 +67,10 @@ def marks(site: str, partition: str, nodes: Iterable[Node]) -> list[NodeMarked]:
     """
     found = []
     for node in nodes:
-        use, states = node_use(node.states), node_states(node.states)
-        if use < NodeUse.DRAINED or _IS_NOT_THERE in states:
+        if not _is_kept_away(node) or (partition and partition not in node.partitions):
             continue
-        if partition and partition not in node.partitions:
-            continue
-        leaves = use is NodeUse.DRAINED and not _LEAVES.isdisjoint(states)
+        use = node_use(node.states)
+        leaves = use is NodeUse.DRAINED and not _LEAVES.isdisjoint(node_states(node.states))
         mark: Literal["drain", "cordon"] = "drain" if leaves else "cordon"
         word = "down" if use is NodeUse.DOWN else "drained" if leaves else "in maintenance"
         why = f": {node.reason}" if node.reason else ""
@@ -84,3 +83,8 @@ def marks(site: str, partition: str, nodes: Iterable[Node]) -> list[NodeMarked]:
             )
         )
     return found
+
+
+def _is_kept_away(node: Node) -> bool:
+    is_there = _IS_NOT_THERE not in node_states(node.states)
+    return is_there and node_use(node.states) >= NodeUse.DRAINED

@@ -19,7 +19,7 @@ Call = Callable[..., Answer]
 
 NODES: dict[str, Any] = {"n[01-16]": {"accelerators": "a100:8", "resources": {"cpus": 64}}}
 HPC: dict[str, Any] = {"kind": "slurm", "nodes": NODES, "slurm": {"partition": "gpu"}}
-CORES = {"kind": "slurm", "nodes": {"c[1-4]": {"accelerators": "cpu:16"}}}
+CORES: dict[str, Any] = {"kind": "slurm", "nodes": {"c[1-4]": {"accelerators": "cpu:16"}}}
 LAB = {"accelerators": "a100:8"}
 
 
@@ -143,7 +143,7 @@ def test_a_script_for_processors_alone_runs_beside_devices(desk: Desk, call: Cal
     assert answer.code == 0
     assert "gridloom counts it as 2 a100 on each node" in answer.err
     assert "gres" not in answer.out
-    desk.grid["sites"]["hpc"] = HPC | {"nodes": NODES | CORES["nodes"]}
+    desk.grid["sites"]["hpc"] = HPC | {"nodes": {**NODES, **CORES["nodes"]}}
     (option,) = desk.prepared("-N 2", "-c 12").spec.options
     assert (option.accelerator, option.plan.tensor) == ("cpu", 12)
     assert "counts it as" not in submit(call).err

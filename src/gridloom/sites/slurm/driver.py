@@ -351,8 +351,9 @@ def _whole(told: Sequence[Job]) -> dict[int, Job]:
 def _refusal(error: InputError | SiteError | OSError) -> Reason:
     if isinstance(error, OSError):
         return unwritable(error)
+    who = "" if isinstance(error, InputError) else "Slurm says: "
     return Reason(
         code=Why.REFUSED,
-        sentence=f"the task cannot be started: Slurm says: {error}",
+        sentence=f"the task cannot be started: {who}{'; '.join(str(error).splitlines())}",
         remedy="`slurm:` of the site in the grid file says how jobs are handed in",
     )

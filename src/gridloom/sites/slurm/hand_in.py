@@ -5,9 +5,8 @@ from pathlib import PurePath
 
 import msgspec
 
-from gridloom.base.errors import InputError
 from gridloom.model.inventory import SlurmAccess
-from gridloom.sites.slurm.batch import batch_order, render_batch
+from gridloom.sites.slurm.batch import batch_order, render_batch, rest_submission
 from gridloom.sites.slurm.gang import interpreter, submission, supervisor_argv
 from gridloom.sites.slurm.script import render
 from gridloom.sites.slurm.submission import Submission
@@ -41,7 +40,7 @@ def handed_in(
         python: The interpreter where the site names none.
 
     Raises:
-        InputError: It cannot be written as a batch script, or not be handed in that way.
+        InputError: It cannot be written as a batch script.
     """
     python = interpreter(access, python)
     plane = plane_of(runs)
@@ -50,7 +49,7 @@ def handed_in(
     if orders[0].batch is None:
         argv = supervisor_argv(python, gang_directory(runs, orders[0].task))
         return HandedIn(asked=asked, script=render(asked, argv), orders=given)
-    if access.rest is not None:
-        raise InputError("a batch script is handed in by sbatch, and not through slurmrestd")
     script = render_batch(orders, runs, access, plane, python)
+    if access.rest is not None:
+        asked = rest_submission(script, orders[0].batch, access)
     return HandedIn(asked=asked, script=script, orders=tuple(map(batch_order, given)))

@@ -28,10 +28,12 @@ _LICENCES = ("licence", "total", "used", "free")
 _QUOTAS = ("flavour", "resource", "quota", "used")
 _SOON = ("when", "what", "job", "user", "nodes", "waits because")
 
-Site = Annotated[str, Parameter(help="A site of the grid file.")]
+Site = Annotated[
+    str, Parameter(help="A site of the grid file; not needed where there is only one.")
+]
 
 
-def show(site: Site, /, *, grid: Grid = None, json: Json = False) -> int:
+def show(site: Site = "", /, *, grid: Grid = None, json: Json = False) -> int:
     """Show what a site has, what of it is free, and what will be soon.
 
     For a site under Slurm: nodes by state and kind, partitions with their limits, reservations,
@@ -43,14 +45,18 @@ def show(site: Site, /, *, grid: Grid = None, json: Json = False) -> int:
     from gridloom.cli.site_lookup import named_sites
 
     found = settings.read()
-    (one,) = named_sites([site], grid, found)
+    several = named_sites([site] if site else (), grid, found)
+    if len(several) > 1:
+        names = ", ".join(place.name for place in several)
+        raise InputError(f"there are several sites; name one of {names}")
+    (one,) = several
     shows = {"slurm": _slurm, "kubernetes": _kubernetes}
     if one.kind not in shows:
         right = "`gridloom grid show` shows its nodes"
-        raise InputError(f"{site} is a site of kind {one.kind}; {right}")
+        raise InputError(f"{one.name} is a site of kind {one.kind}; {right}")
     seen, tell = shows[one.kind](one, found)
     if json:
-        emit({"site": site, "kind": one.kind, **_plain(seen)})
+        emit({"site": one.name, "kind": one.kind, **_plain(seen)})
     else:
         tell()
     return 0

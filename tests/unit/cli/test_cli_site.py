@@ -218,6 +218,7 @@ def test_a_cluster_that_cannot_be_reached(desk: Desk) -> None:
         (("site", "check", "hpcc"), "there is no site 'hpcc'; did you mean `hpc`?"),
         (("site", "check", "--probe-timeout", "soon"), "--probe-timeout"),
         (("site", "show", "lab"), "lab is a site of kind local"),
+        (("site", "show"), "there are several sites; name one of hpc, lab"),
     ],
 )
 def test_bad_input(desk: Desk, words: tuple[str, ...], said: str) -> None:
@@ -256,7 +257,7 @@ def test_what_a_cluster_has(desk: Desk, tmp_path: Path) -> None:
     grid = {"sites": {"cloud": {"kind": "kubernetes", "kubernetes": access}}}
     (desk.place / "grid.yaml").write_text(json.dumps(grid))
     try:
-        shown = desk("site", "show", "cloud")
+        shown = desk("site", "show")
         told = desk("site", "show", "cloud", "--json").json()
     finally:
         bed.api.stop()

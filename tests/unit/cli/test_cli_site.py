@@ -321,6 +321,20 @@ def test_what_a_site_has(desk: Desk) -> None:
     assert sum(row["nodes"] for row in told["nodes"]) == 4
 
 
+def test_what_slurm_will_not_tell_is_said_and_the_rest_shown(desk: Desk) -> None:
+    refuses = "echo 'Access/permission denied' >&2; exit 1 ;;\n*\"show topology\"*)"
+    told = f'cat {DATA}/scontrol-reservations-22.05.txt ;;\n*"show topology"*)'
+    assert told in SCONTROL
+    (desk.bin / "scontrol").write_text(SCONTROL.replace(told, refuses))
+    shown = desk("site", "show", "hpc")
+    assert shown.code == 0
+    assert "low (default)" in shown.out
+    assert "Slurm does not tell its reservations: Access/permission denied" in shown.err
+    looked = desk("site", "check", "hpc", "--no-probe", "--json").json()["sites"][0]["findings"]
+    assert [one["of"] for one in looked if one["check"] == "slurm"] == ["", "reservations"]
+    assert looked[-1]["check"] == "trial"
+
+
 def test_nodes_that_the_site_tells(desk: Desk, home: Path) -> None:
     said = desk("grid", "show", "--json")
     assert said.code == 0

@@ -56,7 +56,7 @@ def handouts(prepared: Prepared, settings: Settings, python: str = "") -> tuple[
     Raises:
         InputError: A site cannot be asked for what the job needs.
     """
-    start, terms = expected_start(prepared), LeaseTerms()
+    start = expected_start(prepared)
     sites = {site.name: site for site in prepared.grid.inventory.sites}
     first = sites[start.placement.tasks[0].site]
     orders = task_orders(
@@ -64,8 +64,8 @@ def handouts(prepared: Prepared, settings: Settings, python: str = "") -> tuple[
         prepared.spec,
         settings.runs / prepared.job_id,
         master_port=first.ports[0],
-        lease_s=terms.lease_s,
-        lapse_grace_s=terms.kill_margin_s,  # neither of these two stands in what is handed in
+        sites=sites,
+        terms=LeaseTerms(),
     )
     makers: dict[str, _Maker] = {"local": _local, "slurm": _slurm, "kubernetes": _kubernetes}
     found = []

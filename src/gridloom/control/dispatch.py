@@ -35,8 +35,6 @@ from gridloom.wire.launch import ports_of
 _CLOSES_MAX = 16
 """Jobs closed at once: each waits for the disk, and meanwhile nobody's lease is renewed."""
 _PORT_FILE = "rendezvous.json"
-_LAPSE_GRACE_SHARE = 0.6
-"""Share of the margin after a lapsed lease in which processes may save; then they are killed."""
 
 
 class Dispatch:
@@ -166,8 +164,8 @@ class Dispatch:
             state.jobs[start.job_id].spec,
             run_dir,
             master_port=port,
-            lease_s=self._terms.lease_s,
-            lapse_grace_s=self._terms.kill_margin_s * _LAPSE_GRACE_SHARE,
+            sites=sites,
+            terms=self._terms,
         )
         facts: list[AnyEvent] = []
         for name, group in groupby(orders, key=lambda order: order.task.site):

@@ -155,12 +155,11 @@ def _may_return(job: Job, why: Outcome, tasks: Iterable[Task]) -> bool:
 
 def _start(turn: Turn, job: Job, site: str) -> None:
     attempt = job.attempts[-1]
-    lease_until_s = turn.now + turn.terms.lease_s
     tasks = _tasks_at(attempt, site)
     life = tasks[0].life + 1
     for task in tasks:
         task.state, task.outcome = TaskState.STARTING, None
-        task.life, task.lease_until_s = life, lease_until_s
+        task.life, task.lease_until_s = life, turn.lease_until_s(site)
         task.waits, task.expected_s, task.arrival = "", 0.0, None
     absence = attempt.absent[site]
     attempt.absent[site] = Absence(outcome=absence.outcome, due_s=0.0)
@@ -173,7 +172,7 @@ def _start(turn: Turn, job: Job, site: str) -> None:
             site=site,
             life=life,
             restart_count=attempt.number + life - 2,
-            lease_until_s=lease_until_s,
+            lease_until_s=turn.now + turn.terms.lease_s,
         )
     )
 

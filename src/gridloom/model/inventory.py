@@ -236,6 +236,7 @@ class Site(msgspec.Struct, frozen=True, kw_only=True):
             ``("spine", "leaf", "rack")``. Above them is ``site``, below ``node`` and ``island``.
         queues: Whose jobs may run here; empty for everybody's.
         carbon_g_per_kwh: Of its electricity; 0 when unknown.
+        lease_s: How long what runs there goes on without a word from us; 0: as long as anywhere.
         slurm: How its Slurm is used, if it has one.
         kubernetes: How its Kubernetes is used, if it has one.
     """
@@ -249,6 +250,7 @@ class Site(msgspec.Struct, frozen=True, kw_only=True):
     levels: tuple[str, ...] = ()
     queues: tuple[str, ...] = ()
     carbon_g_per_kwh: float = 0.0
+    lease_s: float = 0.0
     slurm: SlurmAccess | None = None
     kubernetes: KubeAccess | None = None
 

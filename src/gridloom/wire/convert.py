@@ -38,6 +38,8 @@ from gridloom.wire.sync_document import to_sync
 
 _WARMUP_STEPS_MAX = 20
 _PERIOD_S = 30 * 86400.0
+_LEASE_S = 30.0
+"""Of sites behind a shared file system or a network, whose hitches are no reason to stop."""
 _NEARNESS = {"island": 0, "node": 1, "site": 3}
 """How near together levels are; those that sites name themselves lie between node and site."""
 
@@ -279,6 +281,7 @@ def _site(name: str, site: SiteDocument) -> Site:
         levels=site_levels(site),
         queues=site.queues,
         carbon_g_per_kwh=site.carbon,
+        lease_s=site.lease or (_LEASE_S if site.kind != "local" else 0.0),
         slurm=to_access(site.slurm) if site.slurm else None,
         kubernetes=to_kube_access(site.kubernetes) if site.kubernetes else None,
     )

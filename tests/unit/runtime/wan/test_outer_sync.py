@@ -224,7 +224,11 @@ def together_do(world: World, call: Callable[[OuterSync], object]) -> None:
             return look(timeout_s)
 
         end.events = events  # type: ignore[method-assign]
-        return lambda: call(sync) and None
+
+        def act() -> None:
+            call(sync)
+
+        return act
 
     turns.run([work(name) for name in world.names])
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 import msgspec
 
 from gridloom.base.units import format_duration
-from gridloom.sites.finding import Finding, fail, few, ok, warn
+from gridloom.sites.finding import Finding, fail, few, ok, warn, without
 from gridloom.wire.probe import PROBE_LOST, ProbeSeen
 
 _SKEW_MAX_S = 1.0
@@ -21,6 +21,13 @@ _STUCK = (
 """What helps, by a word of what the engine says."""
 _NO_PYTHON = ("No such file or directory", "command not found", "not found in path")
 
+NOT_PROBED = warn(
+    "probe",
+    "it was not run: it would wait until what is wrong above is mended",
+    "mend that and look again; --no-probe leaves the probe out",
+)
+"""Where it is known that no job would start."""
+
 
 class Probed(msgspec.Struct, frozen=True, kw_only=True):
     """How a probe went.
@@ -31,6 +38,7 @@ class Probed(msgspec.Struct, frozen=True, kw_only=True):
         engine: Who runs jobs there, as ``Slurm``.
         directory: Where the probe was to write.
         python: By which interpreter.
+        without: Settings of the site, wrong ones, that it was handed in without.
         refusal: Why the engine did not take it; empty if it did.
         stuck: Why it can never start, in the engine's words; empty if it can.
         waits: Why it has not started in all the time it was given; empty if it has.
@@ -48,6 +56,7 @@ class Probed(msgspec.Struct, frozen=True, kw_only=True):
     engine: str
     directory: str
     python: str
+    without: tuple[str, ...] = ()
     refusal: str = ""
     stuck: str = ""
     waits: str = ""
@@ -76,7 +85,8 @@ def diagnose_probe(
     """
     if probed.refusal:
         remedy = "what is wrong above is most likely the cause"
-        return (fail("probe", f"{probed.engine} did not take it: {probed.refusal}", remedy),)
+        said = f"{probed.engine} did not take it{without(probed.without)}: {probed.refusal}"
+        return (fail("probe", said, remedy),)
     seen = probed.seen
     if seen is None:
         return (_silence(probed),)
@@ -93,7 +103,8 @@ def _silence(probed: Probed) -> Finding:
     if probed.waits:
         return warn(
             "probe",
-            f"it waited for {given_up} and was taken out of the queue: {probed.waits}",
+            f"it waited for {given_up}{without(probed.without)} and was taken out of the queue:"
+            f" {probed.waits}",
             "wait longer with --probe-timeout, or leave the probe out with --no-probe",
         )
     if not probed.ended:
@@ -135,7 +146,10 @@ def _times(probed: Probed) -> Finding:
     waited_s = max(0.0, started_s - probed.submitted_s)
     began_s = max(0.0, probed.spoke_s - started_s)
     queue, start = format_duration(waited_s), format_duration(began_s)
-    return ok("probe", f"{queue} in the queue, {start} from its start to its first report")
+    said = (
+        f"{queue} in the queue{without(probed.without)}, {start} from its start to its first report"
+    )
+    return ok("probe", said)
 
 
 def _python(probed: Probed, seen: ProbeSeen, version: str) -> Finding:
@@ -165,17 +179,22 @@ def _directory(probed: Probed) -> Finding:
 
 def _network(seen: ProbeSeen, network: str, *, many_nodes: bool) -> Finding:
     if seen.trouble:
-        has = few(seen.addresses, 8) or "none"
-        remedy = f"mend `network:` of the site; the node's addresses are {has}"
-        return fail("network", seen.trouble, remedy)
+        has = few(_reachable(seen), 8)
+        has = f"other nodes may reach it at {has}" if has else "it has no address for other nodes"
+        return fail("network", seen.trouble, f"mend `network:` of the site; {has}")
     if many_nodes and not network and ipaddress.ip_address(seen.address).is_loopback:
-        others = [one for one in seen.addresses if not ipaddress.ip_address(one).is_loopback]
-        return fail(
-            "network",
-            f"{seen.node} takes {seen.address} for its address: no other node reaches it there",
-            f"write `network:` at the site, as of {few(others) or 'its addresses'}",
-        )
+        has = few(_reachable(seen), 8)
+        remedy = f"write a `network:` of the site that holds {has}"
+        remedy = remedy if has else "connect it: it has no address for other nodes"
+        found = f"{seen.node} takes {seen.address} for its address: no other node reaches it there"
+        return fail("network", found, remedy)
     return ok("network", f"{seen.node} is reached at {seen.address}")
+
+
+def _reachable(seen: ProbeSeen) -> list[str]:
+    """Return the node's addresses at which others may reach it."""
+    known = map(ipaddress.ip_address, seen.addresses)
+    return [str(one) for one in known if not (one.is_loopback or one.is_link_local)]
 
 
 def _clock(probed: Probed, seen: ProbeSeen, lease_s: float) -> Iterator[Finding]:
@@ -186,10 +205,11 @@ def _clock(probed: Probed, seen: ProbeSeen, lease_s: float) -> Iterator[Finding]
     remedy = "let both machines take their time from NTP"
     if ahead_s > lease_s / 2:
         found = f"the node's clock is {format_duration(ahead_s)} ahead of ours: leases of"
-        yield fail("clock", f"{found} {format_duration(lease_s)} lapse there too early", remedy)
+        found = f"{found} {format_duration(lease_s)} lapse there too early"
+        yield fail("clock", found, remedy, of="node")
     elif max(ahead_s, behind_s) > _SKEW_MAX_S:
         way = "ahead of" if ahead_s > 0 else "behind"
         apart = format_duration(max(ahead_s, behind_s))
-        yield warn("clock", f"the node's clock is {apart} {way} ours", remedy)
+        yield warn("clock", f"the node's clock is {apart} {way} ours", remedy, of="node")
     else:
-        yield ok("clock", "the node's clock and ours agree")
+        yield ok("clock", "the node's clock and ours agree", of="node")

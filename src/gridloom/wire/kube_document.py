@@ -9,6 +9,7 @@ from gridloom.model.inventory import KubeAccess, KubeToleration, KubeVolume
 from gridloom.wire.documents_check import Document, Finding, Reading
 from gridloom.wire.documents_devices import DURATION, DURATION_ABOVE_0, MEMORY
 from gridloom.wire.documents_values import Choice, Flag, Text, Texts
+from gridloom.wire.documents_variables import VARIABLE_NAMES, VARIABLE_VALUE, variable_findings
 from gridloom.wire.slurm_document import NetworkValue
 
 _DNS = r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?"
@@ -22,7 +23,6 @@ _LABEL_VALUE = Text("the value of a label", r"([A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[
 _ANY_TEXT = Text("text", r"[\s\S]*")
 _WORD = Text("one word", r"\S+")
 _PATH = Text("an absolute path", r"/[^:\n]*")
-_VARIABLES: dict[str, Any] = {"propertyNames": {"pattern": "^[A-Za-z_][A-Za-z0-9_]*$"}}
 _PATHS: dict[str, Any] = {"propertyNames": {"pattern": r"^/[^:\n]*$"}}
 _WORKLOADS: dict[str, Literal["job", "jobset", "trainjob"]] = {
     "job": "job",
@@ -118,14 +118,14 @@ class KubeDocument(Document):
         examples=[{"/data": {"claim": "datasets", "read_only": True}}],
         json_schema_extra=_PATHS,
     )
-    environment: dict[str, Annotated[str, _ANY_TEXT]] = Field(
-        {}, description="Variables of the pods.", json_schema_extra=_VARIABLES
+    environment: dict[str, Annotated[str, VARIABLE_VALUE]] = Field(
+        {}, description="Variables of the pods.", json_schema_extra=VARIABLE_NAMES
     )
     secrets: dict[str, Annotated[str, _SECRET]] = Field(
         {},
         description="Variables whose values stay in the cluster, as `SECRET/KEY`.",
         examples=[{"WANDB_API_KEY": "wandb/api-key"}],
-        json_schema_extra=_VARIABLES,
+        json_schema_extra=VARIABLE_NAMES,
     )
     devices: dict[str, Annotated[str, _RESOURCE]] = Field(
         {},
@@ -176,6 +176,13 @@ class KubeDocument(Document):
 
 def kube_findings(grid: Reading[Any], here: tuple[str, ...]) -> Iterator[Finding]:
     """Yield what does not fit together in the section at ``here``."""
+    plain, secret = grid.keys(*here, "environment"), grid.keys(*here, "secrets")
+    yield from variable_findings(plain, (*here, "environment"))
+    yield from variable_findings(secret, (*here, "secrets"))
+    for name in secret:
+        if name in plain:
+            message = f"`{name}` is set in `environment`, too"
+            yield (*here, "secrets", name), message, "keep one of the two"
     for path in grid.keys(*here, "volumes"):
         given = [one for one in _SOURCES if grid.given(*here, "volumes", path, one)]
         if not path.startswith("/"):

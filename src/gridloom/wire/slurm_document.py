@@ -10,12 +10,12 @@ from gridloom.model.inventory import SlurmAccess, SlurmContainer, SlurmRest
 from gridloom.wire.documents_check import Document
 from gridloom.wire.documents_devices import DURATION, MEMORY
 from gridloom.wire.documents_values import Choice, Flag, Text, Value, Whole, wrong
+from gridloom.wire.documents_variables import VARIABLE_NAMES, VARIABLE_VALUE
 
 _WORD = Text("one word", r"[^\s,=]+")
 _GRES_PATTERN = r"[^\s,:()=]+(:[^\s,:()=]+)?"
 _MOUNTED_PATTERN = r"/[^\s,:]+"
 _MOUNTED = Text("an absolute path without commas and colons", _MOUNTED_PATTERN)
-_NAME_PATTERN = "[A-Za-z_][A-Za-z0-9_]*"
 
 
 class NetworkValue(Value):
@@ -186,10 +186,10 @@ class SlurmDocument(Document):
         Text("the path of an interpreter", r"/\S+"),
         Field(description="Python there that has gridloom. Default: the one that runs here."),
     ] = None
-    environment: dict[str, Annotated[str, Text("text")]] = Field(
+    environment: dict[str, Annotated[str, VARIABLE_VALUE]] = Field(
         {},
         description="Variables of Slurm's commands and jobs, as `SLURM_CONF` for one of several.",
-        json_schema_extra={"propertyNames": {"pattern": f"^{_NAME_PATTERN}$"}},
+        json_schema_extra=VARIABLE_NAMES,
     )
     rest: SlurmRestDocument | None = Field(
         None, description="Its slurmrestd. Default: Slurm's commands are run."

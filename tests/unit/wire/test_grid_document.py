@@ -191,7 +191,7 @@ BROKEN = {
         "      network: 10.0.0.1/8, time_limit: 1d, gres: {a100: 'gpu:a100:8'},\n"
         "      python: python3, account: a b, network_: 1}\n",
         [
-            ":4: sites.a.slurm: `slurm` is given, and the site is of another kind;"
+            ":4: sites.a.slurm: without a `kind:` the site is this machine, which has no `slurm:`;"
             " write `kind: slurm` beside it",
             ":8: sites.b.slurm.placement: found `pinned`; did you mean `pin`?",
             ":9: sites.b.slurm.gres.a100: found `gpu:a100:8`; write a name, as `gpu:a100`",
@@ -201,6 +201,48 @@ BROKEN = {
             ":10: sites.b.slurm.python: found `python3`; write the path of an interpreter",
             ":10: sites.b.slurm.network_: unknown field; did you mean `network`?",
         ],
+    ),
+    "sections of other engines": (
+        "sites:\n  a:\n    kind: slurm\n    kubernetes: {image: i}\n"
+        "  b:\n    kind: kubernetes\n    slurm: {}\n    kubernetes: {image: i}\n"
+        "  c:\n    kind: local\n    accelerators: cpu\n    slurm: {}\n"
+        "  d:\n    accelerators: cpu\n    slurm: {}\n    kubernetes: {image: i}\n"
+        "  e:\n    kind: slum\n    accelerators: cpu\n    slurm: {}\n",
+        [
+            ":4: sites.a.kubernetes: the site is of `kind: slurm`, which has no `kubernetes:`;"
+            " remove it, or write `kind: kubernetes` beside it",
+            ":7: sites.b.slurm: the site is of `kind: kubernetes`, which has no `slurm:`;"
+            " remove it",
+            ":12: sites.c.slurm: the site is of `kind: local`, which has no `slurm:`;"
+            " remove it, or write `kind: slurm` beside it",
+            ":15: sites.d.slurm: without a `kind:` the site is this machine, which has no"
+            " `slurm:`; write `kind: slurm` beside it, or remove it",
+            ":16: sites.d.kubernetes: without a `kind:` the site is this machine, which has no"
+            " `kubernetes:`; write `kind: kubernetes` beside it, or remove it",
+            ":18: sites.e.kind: found `slum`; did you mean `slurm`?",
+        ],
+    ),
+    "variables": (
+        "sites:\n  a:\n    kind: slurm\n    slurm:\n      environment:\n"
+        "        a b: x\n        1X: x\n        A=B: x\n        '': x\n        \"T\\tB\": x\n"
+        "        OK: ''\n"
+        "  b:\n    kind: kubernetes\n    kubernetes:\n      image: i\n"
+        "      environment: {A-B: x, _X1: x}\n      secrets: {ä: s/k, _X1: s/k}\n",
+        [
+            f":{line}: sites.{place}: {name} cannot be the name of a variable; use letters, digits"
+            " and `_`, not beginning with a digit"
+            for line, place, name in [
+                (6, "a.slurm.environment.a b", "`a b`"),
+                (7, "a.slurm.environment.1X", "`1X`"),
+                (8, "a.slurm.environment.A=B", "`A=B`"),
+                (9, "a.slurm.environment.", "''"),
+                (10, "a.slurm.environment.T\tB", "'T\\tB'"),
+                (16, "b.kubernetes.environment.A-B", "`A-B`"),
+                (17, "b.kubernetes.secrets.ä", "`ä`"),
+            ]
+        ]
+        + [":17: sites.b.kubernetes.secrets._X1: `_X1` is set in `environment`, too; keep one of"
+           " the two"],
     ),
     "slurmrestd": (
         "sites:\n  a:\n    kind: slurm\n    accelerators: cpu\n    slurm:\n      rest:\n"

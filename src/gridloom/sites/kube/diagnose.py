@@ -1,13 +1,15 @@
 """From what is known of a cluster to what is wrong with a site, and what helps (pure)."""
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from gridloom.model.inventory import CPU, KubeAccess, Site
 from gridloom.sites.finding import Finding, clock, fail, few, ok, warn
 from gridloom.sites.kube.facts import Facts
+from gridloom.sites.kube.inventory import first_kind
 from gridloom.sites.kube.parse_kueue import ClusterQueue
 from gridloom.sites.kube.parse_nodes import KubeNode, Standing
+from gridloom.sites.kube.quantity import amount_text
 
 _IN_FILE = "under `kubernetes:` of the site in the grid file"
 _ASK = "ask who runs the cluster"
@@ -58,9 +60,20 @@ def diagnose(site: Site, facts: Facts) -> tuple[Finding, ...]:
     )
 
 
+def holds_all(site: Site, findings: Iterable[Finding]) -> bool:
+    """Return whether what was found keeps every small job of the site waiting for ever."""
+    kind = first_kind(site)
+    holds = (("nodes", ""), ("nodes", kind), ("devices", kind))
+    return any(
+        one.check in ("queue", "volumes") or (one.check, one.of) in holds
+        for one in findings
+        if one.state == "fail"
+    )
+
+
 def _clock(facts: Facts) -> Iterator[Finding]:
     if facts.told_s is not None:
-        yield clock("the API server's clock", facts.told_s, facts.asked_s)
+        yield clock("API server", "the API server's", facts.told_s, facts.asked_s)
 
 
 def _rights(facts: Facts, access: KubeAccess) -> Iterator[Finding]:
@@ -107,17 +120,19 @@ def _cluster_queue(
         if not quotas:
             has = few(dict.fromkeys(one.resource for one in queue.quotas)) or "nothing"
             found = f"no flavour of ClusterQueue {queue.name} has {resource}, they have {has}"
-            yield fail("queue", found, f"{_ASK} to add it to the queue's resource groups")
+            remedy = f"{_ASK} to add it to the queue's resource groups"
+            yield fail("queue", found, remedy, of=resource)
         elif gone:
             found = f"ClusterQueue {queue.name} names flavours that are not there: {few(gone)}"
-            yield fail("queue", found, f"{_ASK} to make the ResourceFlavor")
+            yield fail("queue", found, f"{_ASK} to make the ResourceFlavor", of=resource)
         elif not any(one.nominal or _borrows(one.borrowing, queue) for one in quotas):
             found = f"ClusterQueue {queue.name} has a quota of 0 {resource}, and cannot borrow"
-            yield fail("queue", found, f"{_ASK} for quota, or write another `queue:`")
+            remedy = f"{_ASK} for quota, or write another `queue:`"
+            yield fail("queue", found, remedy, of=resource)
         else:
-            own = sum(one.nominal for one in quotas)
-            used = sum(one.used for one in quotas)
-            yield ok("queue", f"{access.queue}: {used} of {own} {resource} used")
+            own = amount_text(resource, sum(one.nominal for one in quotas))
+            used = amount_text(resource, sum(one.used for one in quotas))
+            yield ok("queue", f"{access.queue}: {used} of {own} used", of=resource)
 
 
 def _borrows(limit: int | None, queue: ClusterQueue) -> bool:
@@ -140,44 +155,45 @@ def _devices(site: Site, access: KubeAccess, facts: Facts) -> Iterator[Finding]:
             has = few(sorted({node.resource for node in facts.nodes}))
             remedy = f"{_ASK} for the vendor's device plugin, or write `devices: {{{kind}: NAME}}`"
             found = f"no node offers {resource} for {kind}; they offer: {has}"
-            yield fail("devices", found, f"{remedy} {_IN_FILE}")
+            yield fail("devices", found, f"{remedy} {_IN_FILE}", of=kind)
             continue
         most = max(node.node.count for node in there)
         if most < count:
             found = f"the grid file gives a node {count} {kind}, the largest has {most}"
-            yield fail("devices", found, f"write `{kind}:{most}`")
+            yield fail("devices", found, f"write `{kind}:{most}`", of=f"{kind} a node")
         else:
-            yield ok("devices", f"{kind}: {most} {resource} a node")
-        yield from _standing(there)
+            yield ok("devices", f"{most} {resource} a node", of=kind)
+        yield from _standing(there, kind)
 
 
 def _has(node: KubeNode, resource: str) -> bool:
     return node.resource == resource and node.node.count > 0
 
 
-def _standing(nodes: list[KubeNode]) -> Iterator[Finding]:
+def _standing(nodes: list[KubeNode], kind: str) -> Iterator[Finding]:
     out = [node for node in nodes if node.standing is not Standing.USABLE]
     if not out:
-        yield ok("nodes", f"{len(nodes)} in service")
+        yield ok("nodes", f"{len(nodes)} in service", of=kind)
         return
     reasons = "; ".join(f"{node.host}: {node.sentence}" for node in out[:6])
     more = f" and {len(out) - 6} more" if len(out) > 6 else ""
     keys = sorted({taint.key for node in out for taint in node.taints})
-    tolerate = "".join(f" {{key: {key}}}" for key in keys)
-    remedy = f"{_ASK}"
+    tolerate = ", ".join(f"{{key: {key}}}" for key in keys)
+    remedy = _ASK
     if any(node.standing is Standing.TAINTED for node in out):
-        remedy = f"if jobs may run there, write `tolerations: [{tolerate.strip()}]` {_IN_FILE}"
+        remedy = f"if jobs may run there, write `tolerations: [{tolerate}]` {_IN_FILE}"
     if len(out) == len(nodes):
-        yield fail("nodes", f"none takes our pods: {reasons}{more}", remedy)
+        yield fail("nodes", f"none takes our pods: {reasons}{more}", remedy, of=kind)
     else:
         found = f"{len(out)} of {len(nodes)} do not take our pods: {reasons}{more}"
-        yield warn("nodes", found, remedy)
+        yield warn("nodes", found, remedy, of=kind)
 
 
 def _claims(facts: Facts, access: KubeAccess) -> Iterator[Finding]:
     for claim in facts.missing_claims:
         found = f"namespace {access.namespace} has no PersistentVolumeClaim {claim}"
-        yield fail("volumes", found, f"make it, or mend `runs:` and `volumes:` {_IN_FILE}")
+        remedy = f"make it, or mend `runs:` and `volumes:` {_IN_FILE}"
+        yield fail("volumes", found, remedy, of=claim)
 
 
 def _trial(facts: Facts, access: KubeAccess) -> Iterator[Finding]:
@@ -193,15 +209,14 @@ def _trial(facts: Facts, access: KubeAccess) -> Iterator[Finding]:
         return  # it was said with the rights
     else:
         yield fail("trial", f"a job would not be taken: {facts.refusal}", f"mend it {_IN_FILE}")
-    for said in facts.warnings:
-        if "PodSecurity" in said:
-            remedy = (
-                "let the namespace allow it (label pod-security.kubernetes.io/enforce), or take"
-                " `runs: {claim: ...}` for a path of the node"
-            )
-            yield fail("pod security", said, remedy)
-        else:
-            yield warn("trial", said, _ASK)
+    if insecure := [said for said in facts.warnings if "PodSecurity" in said]:
+        remedy = (
+            "let the namespace allow it (label pod-security.kubernetes.io/enforce), or take"
+            " `runs: {claim: ...}` for a path of the node"
+        )
+        yield fail("pod security", "; ".join(insecure), remedy)
+    if others := [said for said in facts.warnings if said not in insecure]:
+        yield warn("warnings", "; ".join(others), _ASK)
 
 
 def _resource(access: KubeAccess, kind: str) -> str:

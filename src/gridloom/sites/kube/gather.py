@@ -8,11 +8,11 @@ from msgspec.structs import replace
 
 from gridloom.base.clock import Clock
 from gridloom.base.errors import InputError, SiteError
-from gridloom.model.inventory import CPU, KubeAccess, Site
+from gridloom.model.inventory import KubeAccess, Site
 from gridloom.sites.kube.api import Questions, RefusedError
 from gridloom.sites.kube.facts import Facts
 from gridloom.sites.kube.gang import FORMS, pods
-from gridloom.sites.kube.inventory import tolerations_of
+from gridloom.sites.kube.inventory import first_kind, tolerations_of
 from gridloom.sites.kube.parse_kueue import (
     ClusterQueue,
     LocalQueue,
@@ -64,11 +64,6 @@ def gather(site: Site, api: Questions, runs: PurePath, clock: Clock) -> Facts:
         return _tried(known, site, access, api, runs)
     except SiteError as error:
         return Facts(trouble=str(error))
-
-
-def first_kind(site: Site) -> str:
-    """Return the kind of devices that a small job of a site asks for."""
-    return site.nodes[0].accelerator if site.nodes else CPU
 
 
 def _allowed(api: Questions, path: str) -> Manifest | None:

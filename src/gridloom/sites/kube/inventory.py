@@ -49,6 +49,11 @@ def with_nodes(site: Site, answer: object) -> Site:
     )
 
 
+def first_kind(site: Site) -> str:
+    """Return the kind of devices that a small job of a site asks for."""
+    return site.nodes[0].accelerator if site.nodes else CPU
+
+
 def tolerations_of(access: KubeAccess) -> tuple[Toleration, ...]:
     """Return what pods of a site tolerate, besides the taint of their accelerator."""
     return tuple(

@@ -4,6 +4,8 @@ import math
 import re
 from fractions import Fraction
 
+from gridloom.base.units import format_bytes
+
 _POWERS = "kMGTPE"
 _SUFFIXES = {
     "": Fraction(1),
@@ -52,3 +54,10 @@ def bytes_quantity(count: int) -> str:
         count //= 1024
         power += 1
     return f"{count}{_POWERS[power - 1].upper()}i" if power else str(count)
+
+
+def amount_text(resource: str, amount: int) -> str:
+    """Return an amount, as ``amount`` counts it, for people."""
+    if resource == "cpu":
+        return f"{amount / 1000:g}"
+    return format_bytes(amount) if resource in ("memory", "ephemeral-storage") else str(amount)

@@ -21,7 +21,7 @@ from gridloom.model.inventory import KubeAccess, KubeToleration, KubeVolume, Nod
 from gridloom.sites.finding import Finding
 from gridloom.sites.kube.api import PODS, Place
 from gridloom.sites.kube.client import KubeClient
-from gridloom.sites.kube.diagnose import diagnose
+from gridloom.sites.kube.diagnose import diagnose, holds_all
 from gridloom.sites.kube.facts import Facts
 from gridloom.sites.kube.gather import gather
 from gridloom.sites.kube.inventory import with_nodes
@@ -97,6 +97,8 @@ def bed(tmp_path: Path) -> Iterator[Bed]:
 
 
 def only(found: tuple[Finding, ...]) -> Finding:
+    names = [(one.check, one.of) for one in found]
+    assert len({*names}) == len(names), "two findings cannot be told apart"
     (wrong,) = [one for one in found if one.state != "ok"]
     return wrong
 
@@ -108,7 +110,7 @@ def test_all_is_well(bed: Bed) -> None:
         *("api", "clock", "rights", "queue", "devices", "nodes", "trial"),
     ]
     assert "v1.36" in found[0].found
-    assert found[3].found == "ours: 0 of 8 nvidia.com/gpu used"
+    assert found[3].found == "ours: 0 of 8 used"
 
 
 Change = Callable[[Bed], Site]
@@ -255,6 +257,37 @@ def test_one_thing_is_wrong(bed: Bed, name: str) -> None:
     assert remedy in wrong.remedy
 
 
+def test_two_kinds_of_devices_and_two_taints(bed: Bed) -> None:
+    bed.cluster.kubelet.add_node("n3", {"cpu": "8", "amd.com/gpu": "4"})
+    taints = [{"key": key, "effect": "NoSchedule"} for key in ("a", "b")]
+    bed.change("v1", "nodes", "n3", {"spec": {"taints": taints}})
+    nodes = (*NODES, replace(NODES[0], name="n3", accelerator="mi300"))
+    found = bed.look(bed.site(nodes, devices={"mi300": "amd.com/gpu"}, queue=""))
+    assert [(one.check, one.of) for one in found[3:-1]] == [
+        ("devices", "h100"),
+        ("nodes", "h100"),
+        ("devices", "mi300"),
+        ("nodes", "mi300"),
+    ]
+    assert "`tolerations: [{key: a}, {key: b}]`" in only(found).remedy
+
+
+@pytest.mark.parametrize(
+    ("facts", "holds"),
+    [
+        (Facts(has_kueue=False), True),
+        (Facts(nodes=()), True),
+        (Facts(has_kueue=True, queues=(), missing_claims=("gone",)), True),
+        (Facts(has_kueue=True, denied=("create jobs",)), False),
+        (Facts(has_kueue=True, refusal="a webhook says no"), False),
+    ],
+)
+def test_what_holds_every_job(facts: Facts, holds: bool) -> None:
+    access = KubeAccess(image="i", namespace="team", queue="ours")
+    site = Site(name="cloud", kind="kubernetes", nodes=NODES, kubernetes=access)
+    assert holds_all(site, diagnose(site, facts)) == holds
+
+
 def test_a_taint_that_is_tolerated(bed: Bed) -> None:
     _taint(bed)
     site = bed.site(tolerations=(KubeToleration(key="team"),))
@@ -352,8 +385,8 @@ SAID = {
         ("fail", "pod security", "hostPath volumes", "runs: {claim: ...}"),
     ),
     "another warning": (
-        Facts(warnings=("batch/v1 Job is deprecated",)),
-        ("warn", "trial", "deprecated", "ask"),
+        Facts(warnings=("batch/v1 Job is deprecated", "x")),
+        ("warn", "warnings", "deprecated; x", "ask"),
     ),
     "a namespace that is not there": (
         Facts(refusal='namespaces "team" not found', refusal_code=404),

@@ -85,7 +85,7 @@ class Cluster:
         return done.stdout
 
     def engine(self, way: str) -> SlurmEngine:
-        return Engines(SlurmClient(), CLOCK).of(self.ways[way])
+        return Engines(lambda _: SlurmClient(), CLOCK).of(self.ways[way])
 
     @contextmanager
     def counted(self, into: Counter[str]) -> Iterator[None]:
@@ -295,7 +295,7 @@ def _by_sbatch(bed: Cluster, mark: Path) -> None:
 
 
 def _by_driver(bed: Cluster, place: Path, way: str, mark: Path) -> None:
-    driver = SlurmDriver(place / "runs", CLOCK, Engines(SlurmClient(), CLOCK).of, DaemonExecutor())
+    driver = SlurmDriver(place / "runs", CLOCK, Engines(lambda _: SlurmClient(), CLOCK).of, DaemonExecutor())
     one = order(place / "runs", mark.name, _program(mark))
     driver.submit(Site(name="here", kind="slurm", nodes=(), slurm=bed.ways[way]), [one])
     while not mark.exists():

@@ -82,7 +82,7 @@ class SlurmHarness(DriverHarness):
         self._eyes = self.driver()
 
     def driver(self) -> Driver:
-        engines = Engines(SlurmClient(), CLOCK)
+        engines = Engines(lambda _: SlurmClient(), CLOCK)
         return SlurmDriver(self.runs, CLOCK, engines.of, DaemonExecutor())
 
     def look(self, order: TaskOrder) -> None:

@@ -149,7 +149,7 @@ class Desk:
     def again(self) -> SlurmDriver:
         """Return a driver that remembers nothing."""
         self.driver = SlurmDriver(
-            self.runs, self.clock, Engines(self.slurm, self.clock).of, self.executor
+            self.runs, self.clock, Engines(lambda _: self.slurm, self.clock).of, self.executor
         )
         return self.driver
 

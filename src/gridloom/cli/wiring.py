@@ -240,6 +240,7 @@ class Plane:
                 self.clock,
                 Engines(clients(lambda access: hosts(access).link), self.clock).of,
                 DaemonExecutor(),
+                hosts,
             ),
             "kubernetes": KubeDriver(runs, self.clock, self._kube, DaemonExecutor()),
         }

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 
 from gridloom.model.inventory import SshAccess
-from gridloom.sites.remote.errors import LinkDownError, LinkRefusedError
+from gridloom.sites.remote.errors import LinkDownError
 from gridloom.sites.remote.link import Done, Link
 from gridloom.sites.slurm.client import TIMEOUT_S, SlurmClient
 from gridloom.sites.slurm.engine import AwayError
@@ -15,7 +15,6 @@ class RemoteClient(SlurmClient):
     def __init__(self, link: Callable[[], Link]) -> None:
         """Run them at the login host whose link is returned, which is asked for with each call."""
         self._link = link
-        self._has_answered = False
 
     def _check(self, environment: Mapping[str, str]) -> None:
         """Say nothing of files there."""
@@ -25,15 +24,9 @@ class RemoteClient(SlurmClient):
 
     def _execute(self, words: Sequence[str], stdin: str, name: str) -> Done:
         try:
-            done = self._link().run(words, stdin, timeout_s=TIMEOUT_S)
+            return self._link().run(words, stdin, timeout_s=TIMEOUT_S)
         except LinkDownError as error:
             raise AwayError(str(error)) from error
-        except LinkRefusedError as error:
-            if self._has_answered:  # as when the agent is gone over night: nothing is wrong there
-                raise AwayError(str(error)) from error
-            raise
-        self._has_answered = True
-        return done
 
 
 def clients(links: Callable[[SshAccess], Link]) -> Callable[[SshAccess | None], SlurmClient]:

@@ -61,6 +61,7 @@ class SshLink:
         self._connecting, self._starting = asyncio.Lock(), asyncio.Lock()
         self._commands = asyncio.Semaphore(_COMMANDS_MAX)
         self._error: RemoteError | None = None
+        self._was_up = False
         self._failures = 0
         self._retry_s = 0.0
 
@@ -142,8 +143,12 @@ class SshLink:
                 self._connection = await self._connect(self._access)
             except RemoteError as error:
                 self._note(error)
+                if self._was_up and isinstance(error, LinkRefusedError):
+                    # As when the agent is gone over night: whoever waits need not be refused
+                    self._error = LinkDownError(error.sentence, error.remedy)
+                    raise self._error from error
                 raise
-            self._error, self._failures = None, 0
+            self._error, self._failures, self._was_up = None, 0, True
             return self._connection
 
     def _note(self, error: RemoteError) -> None:

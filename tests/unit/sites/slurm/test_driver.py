@@ -29,6 +29,7 @@ from gridloom.sites.slurm.driver import SlurmDriver
 from gridloom.sites.slurm.engine import AwayError
 from gridloom.sites.slurm.engines import Engines
 from gridloom.sites.slurm.parse_queue import BEFORE, BETWEEN, SQUEUE_FORMAT
+from gridloom.sites.ssh.hosts import SshHosts
 from gridloom.wire.agent import (
     LEASE_FILE,
     ORDER_FILE,
@@ -149,7 +150,11 @@ class Desk:
     def again(self) -> SlurmDriver:
         """Return a driver that remembers nothing."""
         self.driver = SlurmDriver(
-            self.runs, self.clock, Engines(lambda _: self.slurm, self.clock).of, self.executor
+            self.runs,
+            self.clock,
+            Engines(lambda _: self.slurm, self.clock).of,
+            self.executor,
+            SshHosts(self.clock).of,
         )
         return self.driver
 

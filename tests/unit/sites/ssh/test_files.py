@@ -9,18 +9,22 @@ import asyncssh
 import pytest
 from tests.fakes.clock import FakeClock
 from tests.fakes.login_host import LoginHost
+from tests.fakes.remote_files import FakeFiles
 
 from gridloom.sites.remote.errors import LinkDownError, LinkRefusedError, RemoteFileError
-from gridloom.sites.remote.files import Status, Upload
+from gridloom.sites.remote.files import RemoteFiles, Status, Upload
 from gridloom.sites.ssh import files as module
-from gridloom.sites.ssh.files import SshFiles
 
 MIB = 1 << 20
 CONTENT = bytes(range(256)) * 4096 * 10
 
 
-@pytest.fixture
-def files(host: LoginHost) -> SshFiles:
+@pytest.fixture(params=["over SSH", "fake"])
+def files(request: pytest.FixtureRequest) -> RemoteFiles:
+    """What is true of a login host's files, and must be of those that play them."""
+    if request.param == "fake":
+        return FakeFiles()
+    host: LoginHost = request.getfixturevalue("host")
     return host.files()
 
 
@@ -46,7 +50,7 @@ def names(place: Path) -> list[str]:
     return sorted(path.name for path in place.iterdir())
 
 
-def test_what_is_there_is_told(files: SshFiles, there: Path) -> None:
+def test_what_is_there_is_told(files: RemoteFiles, there: Path) -> None:
     (there / "a.txt").write_text("four")
     os.utime(there / "a.txt", (5, 7))
     (there / "link").symlink_to("a.txt")
@@ -64,7 +68,7 @@ def test_what_is_there_is_told(files: SshFiles, there: Path) -> None:
     assert files.statuses([]) == []
 
 
-def test_parts_of_files_are_read(files: SshFiles, there: Path) -> None:
+def test_parts_of_files_are_read(files: RemoteFiles, there: Path) -> None:
     (there / "a").write_bytes(b"0123456789")
     parts = [(f"{there}/a", 4, 3), (f"{there}/b", 0, 9)]
     assert files.read(parts) == [b"456", b""]
@@ -72,14 +76,17 @@ def test_parts_of_files_are_read(files: SshFiles, there: Path) -> None:
     assert files.read([(f"{there}/a", 10, 100)]) == [b""]
 
 
-def test_directories_are_made_as_deep_as_they_are_wanted(files: SshFiles, there: Path) -> None:
+def test_directories_are_made_as_deep_as_they_are_wanted(files: RemoteFiles, there: Path) -> None:
     wanted = [there / "a" / "b" / "c", there / "a" / "d", there / "a", there]
     for _ in range(2):
         files.make(map(str, wanted))
         assert all(path.is_dir() for path in wanted)
+
+
+def test_no_directory_is_made_where_a_file_is(host: LoginHost, there: Path) -> None:
     (there / "file").touch()
     with pytest.raises(RemoteFileError, match=r"file/below at .* cannot be made"):
-        files.make([f"{there}/file/below"])
+        host.files().make([f"{there}/file/below"])
 
 
 def test_a_reader_sees_the_old_content_or_the_new(host: LoginHost, there: Path) -> None:
@@ -201,7 +208,7 @@ def test_a_file_that_changed_meanwhile_is_fetched_anew(
 
 
 def test_many_small_files_are_as_they_are_here(
-    files: SshFiles, tmp_path: Path, there: Path
+    files: RemoteFiles, tmp_path: Path, there: Path
 ) -> None:
     made = []
     for number in range(50):
@@ -217,7 +224,7 @@ def test_many_small_files_are_as_they_are_here(
     assert len(names(there)) == 50
 
 
-def test_links_are_made_in_place_of_what_is_there(files: SshFiles, there: Path) -> None:
+def test_links_are_made_in_place_of_what_is_there(files: RemoteFiles, there: Path) -> None:
     files.link({f"{there}/a": "b", f"{there}/c": "/nowhere"})
     files.link({f"{there}/a": "d"})
     assert (there / "a").readlink() == Path("d")
@@ -255,7 +262,7 @@ def test_what_is_not_allowed_is_told_and_the_link_stays(host: LoginHost, there: 
     assert host.logins == 1
 
 
-def test_room_is_told_of_what_is_not_there_yet(files: SshFiles, there: Path) -> None:
+def test_room_is_told_of_what_is_not_there_yet(files: RemoteFiles, there: Path) -> None:
     found = files.free_bytes(f"{there}/not/yet")
     assert found is not None
     assert found == pytest.approx(os.statvfs(there).f_bavail * os.statvfs(there).f_frsize, rel=0.1)

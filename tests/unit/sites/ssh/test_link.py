@@ -132,3 +132,13 @@ def test_who_is_not_let_in_does_not_knock_often(host: LoginHost) -> None:
         clock.advance(1.0)
     host.known_hosts.write_text(known)
     assert link.run(["echo", "in"], timeout_s=S).stdout == "in\n"
+
+
+def test_who_was_let_in_once_waits_to_be_let_in_again(host: LoginHost) -> None:
+    link = host.link()
+    link.run(["true"], timeout_s=S)
+    host.known_hosts.write_text("")
+    host.cut()
+    fails(link)
+    assert "is not among the known hosts" in fails(link)
+    assert "ssh-keyscan" in fails(link)

@@ -116,6 +116,8 @@ class Listener:
         with self._turn:
             by_name = {task.names.reports: task for task in tasks if not task.held}
             grown = self._grown(by_name, files)
+            if not grown:
+                return False
             parts = [
                 (self._path(name), have, min(size - have, _REPORTS_BYTES))
                 for name, (have, size) in grown.items()
@@ -201,6 +203,8 @@ class Listener:
     def _grown(self, names: Iterable[str], files: RemoteFiles) -> dict[str, tuple[int, int]]:
         """Return of files that are longer there than here how long they are here and there."""
         listed = [*names]
+        if not listed:
+            return {}
         found = zip(listed, files.statuses([*map(self._path, listed)]), strict=True)
         sizes = {
             name: (self._size(name), status.size)

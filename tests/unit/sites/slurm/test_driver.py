@@ -1,13 +1,13 @@
 """The driver beside a Slurm whose answers are scripted; the real one stands in the beds."""
 
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import Executor, Future
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, ParamSpec, TypeVar
+from typing import Any
 
 import pytest
 from tests.fakes.clock import FakeClock
+from tests.fakes.executor import Now
 from tests.unit.sites.slurm.orders import order, ref
 
 from gridloom.base.codec import decode, encode
@@ -41,9 +41,6 @@ from gridloom.wire.agent import (
     task_directory,
 )
 from gridloom.wire.reports import Alive, Arrived, Ended, Report
-
-P = ParamSpec("P")
-T = TypeVar("T")
 
 ENVIRONMENT = {"SLURM_CONF": "/etc/b.conf"}
 HPC = Site(name="hpc", kind="slurm", nodes=(), slurm=SlurmAccess(environment=ENVIRONMENT))
@@ -107,32 +104,6 @@ class ScriptedSlurm(SlurmClient):
         said = {"%i": str(slurm_id), "%A": str(slurm_id), "%F": str(slurm_id), "%D": "1"}
         columns = SQUEUE_FORMAT.removeprefix(BEFORE).split(BETWEEN)
         return BETWEEN.join((said | self.jobs[slurm_id]).get(column, "N/A") for column in columns)
-
-
-class Now(Executor):
-    """Makes calls at once, or when it is told to."""
-
-    def __init__(self) -> None:
-        self.is_slow = False
-        self.left: list[Callable[[], None]] = []
-
-    def submit(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Future[T]:
-        future: Future[T] = Future()
-
-        def call() -> None:
-            try:
-                future.set_result(fn(*args, **kwargs))
-            except (RuntimeError, SiteError) as error:
-                future.set_exception(error)
-
-        self.left.append(call)
-        if not self.is_slow:
-            self.answer()
-        return future
-
-    def answer(self) -> None:
-        while self.left:
-            self.left.pop(0)()
 
 
 class Desk:

@@ -88,9 +88,9 @@ class Listener:
             self._bringing = self._executor.submit(self._bring, [*self._tasks.values()])
 
     def is_bringing(self, names: Watched) -> bool:
-        """Return whether the task has ended, and what it wrote is still on its way."""
+        """Return whether the task has said that it has ended, and the rest is still on its way."""
         task = self._tasks.get(names.reports)
-        return task is not None and task.is_ending
+        return task is not None and bool(task.held)
 
     def finish(self, names: Watched) -> bool:
         """Return whether all is here of a task of which nothing is left there.

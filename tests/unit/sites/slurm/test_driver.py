@@ -28,6 +28,7 @@ from gridloom.sites.slurm.client import SlurmClient
 from gridloom.sites.slurm.driver import SlurmDriver
 from gridloom.sites.slurm.engine import AwayError
 from gridloom.sites.slurm.engines import Engines
+from gridloom.sites.slurm.once import tool
 from gridloom.sites.slurm.parse_queue import BEFORE, BETWEEN, SQUEUE_FORMAT
 from gridloom.sites.ssh.hosts import SshHosts
 from gridloom.wire.agent import (
@@ -61,10 +62,10 @@ class ScriptedSlurm(SlurmClient):
 
     def run(self, argv: Sequence[str], environment: Mapping[str, str], stdin: str = "") -> str:
         assert environment == ENVIRONMENT
-        self.calls.append(argv[0])
+        self.calls.append(tool(argv))
         if self.error is not None:
             raise self.error
-        match argv[0]:
+        match tool(argv):
             case "sbatch":
                 slurm_id = 7 + len(self.jobs)
                 comment = next(
@@ -87,8 +88,8 @@ class ScriptedSlurm(SlurmClient):
                 return "".join(
                     f"{one}|{self.accounts[one]}\n" for one in self.jobs if one in self.accounts
                 )
-            case tool:
-                assert tool == "squeue"
+            case other:
+                assert other == "squeue"
         for look in self.looks:
             look()
         asked = [word.removeprefix("--jobs=") for word in argv if word.startswith("--jobs=")]

@@ -3,6 +3,7 @@
 They run in a mount namespace of their own, in which the desk's directory is an empty file system.
 """
 
+import contextlib
 import os
 import shutil
 import signal
@@ -70,7 +71,8 @@ class FarSite:
     def leave(self) -> None:
         """Kill sshd with all its connections."""
         for pid in (self.pid, *_children(self.pid)):
-            os.kill(pid, signal.SIGKILL)
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
         (self.place / "sshd.pid").unlink()
 
     def stop(self) -> None:

@@ -15,6 +15,7 @@ import pytest
 from bench.wan_bed import PATH
 from tests.beds.far_site import FarSite
 from tests.beds.test_slurm import PATIENCE_S, PROGRAM
+from tests.scenarios.conftest import JOB
 
 pytestmark = [
     pytest.mark.bed,
@@ -143,3 +144,68 @@ def test_a_job_runs_where_nothing_of_the_desk_is_seen(desk: Desk) -> None:
     assert (job["state"], job["attempt"]) == ("succeeded", 1), job
     for rank in (0, 1):
         assert desk.log(job_id, 1, rank).startswith("at hpc hpc-n")
+    there = desk.site.scratch / "runs" / job_id
+    (task,) = (there / "attempts" / "1").glob("hpc.*")
+    here = desk.run(job_id) / "attempts" / "1" / task.name
+    assert (here / "reports.jsonl").read_bytes() == (task / "reports.jsonl").read_bytes()
+    assert (desk.run(job_id) / "report.html").exists()
+    assert "from 0" in desk.gridloom("logs", job_id)
+    assert not (there / "job.yaml").exists()
+
+
+def test_a_login_host_that_is_away_costs_nothing_but_time(desk: Desk) -> None:
+    job_id = desk.runs(60)
+    desk.waits(job_id, lambda job: job["step"] >= 5)
+    desk.site.leave()
+    step = desk.job(job_id)["step"]
+    time.sleep(8.0)  # longer than many polls, and than leases of other sites
+    later = desk.runs(5)
+    assert desk.job(job_id)["step"] <= step + 1
+    desk.site.listen()
+    job = desk.ends(job_id)
+    assert (job["state"], job["attempt"]) == ("succeeded", 1), job
+    assert desk.log(job_id, 1, 0).count("from") == 1
+    assert job["summary"]["steps"] == 60
+    job = desk.ends(later)
+    assert (job["state"], job["attempt"]) == ("succeeded", 1), job
+    assert len([line for line in desk.site.jobs() if "gridloom-train" in line]) >= 2
+
+
+def test_a_job_is_stopped_and_goes_on_where_its_checkpoint_is(desk: Desk) -> None:
+    job_id = desk.runs(200)
+    desk.waits(job_id, lambda job: job["step"] >= 12)
+    desk.gridloom("stop", job_id)
+    job = desk.ends(job_id)
+    assert job["state"] == "stopped", job
+    kept = job["checkpoint_step"]
+    assert kept >= 12
+    desk.gridloom("resume", job_id, "--detach")
+    desk.waits(job_id, lambda job: job["step"] > kept)
+    desk.gridloom("stop", job_id)
+    assert desk.ends(job_id)["state"] == "stopped"
+    assert f"from {kept}" in desk.log(job_id, 2, 0)
+
+
+def test_whoever_takes_over_from_a_control_plane_that_was_killed_adopts(desk: Desk) -> None:
+    job_id = desk.runs(60)
+    desk.waits(job_id, lambda job: job["step"] >= 5)
+    for process in control_planes(desk.home):
+        os.kill(process, signal.SIGKILL)
+    later = desk.runs(5)
+    job = desk.ends(job_id)
+    assert (job["state"], job["attempt"]) == ("succeeded", 1), job
+    assert desk.log(job_id, 1, 0).count("from") == 1
+    assert desk.ends(later)["state"] == "succeeded"
+
+
+def test_one_model_is_trained_here_and_there(desk: Desk) -> None:
+    where = {"accelerators": "cpu:2", "sites": ["hpc", "lab"], "min_sites": 2}
+    job_id = desk.submit(JOB | {"steps": 20, "resources": where})
+    job = desk.ends(job_id)
+    assert (job["state"], job["attempt"]) == ("succeeded", 1), job
+    assert {*job["summary"]["sites"]} == {"hpc", "lab"}
+    lines = (desk.run(job_id) / "metrics.jsonl").read_text().splitlines()
+    losses = {line["step"]: line["loss"] for line in map(json.loads, lines)}
+    assert len(losses) == len(lines) == 20
+    assert losses[20] < losses[1]
+    assert job["summary"]["bits_per_byte"] > 0

@@ -172,8 +172,10 @@ class Dispatch:
         facts: list[AnyEvent] = []
         for name, group in groupby(orders, key=lambda order: order.task.site):
             # Nodes of one site are neighbours
-            together = tuple(replace(order, meets=meets) for order in group)
-            refusals = self._drivers[sites[name].kind].submit(sites[name], together)
+            site = sites[name]
+            lease_s = max(self._terms.lease_s, site.lease_s)
+            together = tuple(replace(order, meets=meets, lease_s=lease_s) for order in group)
+            refusals = self._drivers[site.kind].submit(site, together)
             facts.extend(_refused(ref, reason) for ref, reason in refusals.items())
         return facts
 

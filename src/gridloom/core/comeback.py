@@ -10,7 +10,7 @@ from typing import Final
 from gridloom.core import verdict
 from gridloom.core.blame import blame
 from gridloom.core.state import live_tasks, tasks_of
-from gridloom.core.turn import Turn, stop_tasks
+from gridloom.core.turn import Turn, lease_end_s, stop_tasks
 from gridloom.model.action import RestartSite
 from gridloom.model.life import Absence, Attempt, Job, Outcome, Task, TaskPlacement, TaskState
 from gridloom.model.reason import Reason, Why
@@ -145,7 +145,7 @@ def _may_return(job: Job, why: Outcome, tasks: Iterable[Task]) -> bool:
 
 def _start(turn: Turn, job: Job, site: str) -> None:
     attempt = job.attempts[-1]
-    lease_until_s = turn.now + turn.terms.lease_s
+    lease_until_s = lease_end_s(turn, [site])
     tasks = _tasks_at(attempt, site)
     life = tasks[0].life + 1
     for task in tasks:

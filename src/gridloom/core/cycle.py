@@ -13,7 +13,7 @@ from gridloom.core.gang import Finder, Spot, predicted_step_s
 from gridloom.core.index import Index
 from gridloom.core.queueing import Block, Line, Pass
 from gridloom.core.spoken import Ahead
-from gridloom.core.turn import Turn
+from gridloom.core.turn import Turn, lease_end_s
 from gridloom.model.action import StartAttempt
 from gridloom.model.life import Attempt, Job, JobState, Placement, Task
 from gridloom.model.reason import Why
@@ -197,7 +197,7 @@ def _begin(turn: Turn, job: Job, placement: Placement, held: Holding) -> None:
     state, index = turn.state, turn.index
     state.epoch += 1
     run_s = progress.run_s(job, placement.option, placement.step_s)
-    lease_until_s = turn.now + turn.terms.lease_s
+    lease_until_s = lease_end_s(turn, [task.site for task in placement.tasks])
     attempt = Attempt(
         number=len(job.attempts) + 1,
         epoch=state.epoch,

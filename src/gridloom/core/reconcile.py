@@ -10,7 +10,7 @@ from gridloom.core.blame import acquit, blame
 from gridloom.core.index import Index
 from gridloom.core.order import in_order
 from gridloom.core.state import all_ended, live_tasks, tasks_of
-from gridloom.core.turn import LeaseTerms, Turn, stop_tasks
+from gridloom.core.turn import LeaseTerms, Turn, lease_end_s, stop_tasks
 from gridloom.model.action import CloseJob, RenewLease
 from gridloom.model.life import (
     HOLDING,
@@ -67,7 +67,7 @@ def keep(turn: Turn, job: Job, task: Task) -> None:
         return
     if attempt.absent and comeback.is_dying(attempt, task):
         return
-    task.lease_until_s = turn.now + turn.terms.lease_s
+    task.lease_until_s = lease_end_s(turn, [task.placement.site])
     turn.actions.append(
         RenewLease(
             job_id=job.job_id,

@@ -37,6 +37,14 @@ class Turn(msgspec.Struct, frozen=True):
     actions: list[AnyAction] = msgspec.field(default_factory=list)
 
 
+def lease_end_s(turn: Turn, sites: Iterable[str]) -> float:
+    """Return until when a lease lasts that is given now at sites: as long as the longest of them.
+
+    A site's own is longer than everybody's, or is none.
+    """
+    return turn.now + max(turn.terms.lease_s, *(turn.index.leases_s.get(s, 0.0) for s in sites))
+
+
 def stop_tasks(turn: Turn, job: Job, tasks: Iterable[Task], grace_s: float, reason: Reason) -> None:
     """Want tasks of a job's attempt to stop, with a grace in seconds; 0 kills them at once."""
     attempt = job.attempts[-1]

@@ -264,6 +264,8 @@ class Site(msgspec.Struct, frozen=True, kw_only=True):
             ``("spine", "leaf", "rack")``. Above them is ``site``, below ``node`` and ``island``.
         queues: Whose jobs may run here; empty for everybody's.
         carbon_g_per_kwh: Of its electricity; 0 when unknown.
+        lease_s: How long its tasks run on at least without a word of the control plane; 0 for as
+            long as everywhere.
         slurm: How its Slurm is used, if it has one.
         kubernetes: How its Kubernetes is used, if it has one.
     """
@@ -277,6 +279,7 @@ class Site(msgspec.Struct, frozen=True, kw_only=True):
     levels: tuple[str, ...] = ()
     queues: tuple[str, ...] = ()
     carbon_g_per_kwh: float = 0.0
+    lease_s: float = 0.0
     slurm: SlurmAccess | None = None
     kubernetes: KubeAccess | None = None
 

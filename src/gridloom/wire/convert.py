@@ -38,6 +38,8 @@ from gridloom.wire.sync_document import to_sync
 
 _WARMUP_STEPS_MAX = 20
 _PERIOD_S = 30 * 86400.0
+_SSH_LEASE_S = 60.0
+"""Login hosts and the networks to them are away for longer than those of one machine."""
 _NEARNESS = {"island": 0, "node": 1, "site": 3}
 """How near together levels are; those that sites name themselves lie between node and site."""
 
@@ -279,9 +281,16 @@ def _site(name: str, site: SiteDocument) -> Site:
         levels=site_levels(site),
         queues=site.queues,
         carbon_g_per_kwh=site.carbon,
+        lease_s=_lease_s(site),
         slurm=to_access(site.slurm) if site.slurm else None,
         kubernetes=to_kube_access(site.kubernetes) if site.kubernetes else None,
     )
+
+
+def _lease_s(site: SiteDocument) -> float:
+    if site.lease is not None:
+        return site.lease
+    return _SSH_LEASE_S if site.slurm is not None and site.slurm.ssh is not None else 0.0
 
 
 def _queue(name: str, queue: QueueDocument) -> Queue:

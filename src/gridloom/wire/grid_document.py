@@ -124,6 +124,15 @@ class SiteDocument(Document):
         CARBON,
         Field(description="Of its electricity, in grams of CO2 a kWh.", examples=["350 g/kWh"]),
     ] = 0.0
+    lease: Annotated[
+        float | None,
+        DURATION,
+        Field(
+            description="How long its tasks run on without a word from here, if longer than 6 s."
+            " Default: 6 s, over SSH 60 s.",
+            examples=["2min"],
+        ),
+    ] = None
     ports: Annotated[
         tuple[int, int],
         PortsValue(),

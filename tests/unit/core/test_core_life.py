@@ -4,6 +4,7 @@ import random
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 from tests.unit.core.bench import (
     CANCEL,
     GRID,
@@ -24,6 +25,7 @@ from gridloom.model.action import StartAttempt
 from gridloom.model.event import (
     AnyEvent,
     CheckpointSaved,
+    InventoryChanged,
     StepReported,
     StopRequested,
     TaskEnded,
@@ -111,6 +113,22 @@ def test_terms_can_be_chosen() -> None:
     machine = Machine(terms=LeaseTerms(lease_s=60.0, kill_margin_s=1.0))
     machine.step([GRID, asks()], 0.0, random.Random(0))
     assert machine.next_timer_s() == 61.0
+
+
+def test_a_site_may_have_longer_leases_than_others() -> None:
+    bench = Bench()
+    slow, other = GRID.inventory.sites
+    own = replace(GRID.inventory, sites=(replace(slow, lease_s=60.0), other))
+    machine = Machine()
+    actions = machine.step([InventoryChanged(inventory=own), asks()], 100.0, random.Random(0))
+    (began,) = [action for action in actions if isinstance(action, StartAttempt)]
+    assert began.lease_until_s == 160.0, "as long as the longest of its sites"
+    actions = machine.step(bench.runs(A, B), 110.0, random.Random(0))
+    assert renewed(actions) == [(A, 170.0), (B, 116.0)]
+    shorter = replace(own, sites=(replace(slow, lease_s=1.0), other))
+    machine = Machine()
+    machine.step([InventoryChanged(inventory=shorter), asks()], 100.0, random.Random(0))
+    assert machine.next_timer_s() == 110.0, "never shorter"
 
 
 def test_time_never_runs_backwards() -> None:

@@ -15,7 +15,16 @@ from gridloom.sites.remote.host import Host
 from gridloom.sites.remote.places import Places, moved_recipe
 from gridloom.sites.remote.watched import Watched, relative, watched
 from gridloom.sites.remote.workdir import copy, scan
-from gridloom.wire.agent import BATCH_FILE, GANG_FILE, ORDER_FILE, Gang, TaskOrder
+from gridloom.wire.agent import (
+    BATCH_FILE,
+    GANG_FILE,
+    LEASE_FILE,
+    ORDER_FILE,
+    RENDEZVOUS_FILE,
+    STOP_FILE,
+    Gang,
+    TaskOrder,
+)
 from gridloom.wire.launch import RECIPE_ARGV
 
 SENT_FILE = "sent"
@@ -120,6 +129,9 @@ class Sender:
         contents[self._there(gang / GANG_FILE, to)] = gang / GANG_FILE
         if orders[0].batch is not None:
             contents[f"{to.runs_there}/{run_dir}/{BATCH_FILE}"] = self._here / run_dir / BATCH_FILE
+        for name in names:  # what they were told meanwhile
+            paths = [self._here / name / file for file in (LEASE_FILE, STOP_FILE, RENDEZVOUS_FILE)]
+            contents |= {self._there(path, to): path for path in paths if path.exists()}
         written = {there: path.read_bytes() for there, path in contents.items()}
         if recipe is not None:
             told = pretty(moved_recipe(recipe, to)).encode()

@@ -56,6 +56,9 @@ _FELL_S = 5.0
 """How long it may take to say that it has killed a task."""
 _HOPELESS_LOOKS = 3
 """So often in a row Slurm says that a job will never start before it is believed."""
+_FRESH_S = 3.0
+"""How long a renewal of a lease may wait for its link. The next one is there by then; and where a
+node's clock is behind, one that comes late would count from when it has come."""
 _ASKED_FILE = "submitting"
 """There as soon as Slurm is about to be asked for a gang."""
 _SILENCE_S = 5.0
@@ -153,7 +156,7 @@ class SlurmDriver:
     def renew(self, task: TaskRef, until_s: float) -> None:
         """Write the lease anew."""
         self._files.renew(task, until_s)
-        self._tell(task, LEASE_FILE, until_s)
+        self._tell(task, LEASE_FILE, min(until_s, self._clock.now_s() + _FRESH_S))
 
     def stop(self, task: TaskRef, grace_s: float, sentence: str) -> None:
         """Write the order to stop; the next look takes a job that waits out of Slurm's queue."""

@@ -133,7 +133,7 @@ class SiteDocument(Document):
         Field(
             description="How long what runs there goes on without a word from the control plane,"
             " which takes for dead what is silent for 4 s longer. Default: 6s where `kind: local`,"
-            " else 30s.",
+            " a minute over SSH, else 30s.",
             examples=["2min"],
         ),
     ] = None

@@ -106,6 +106,16 @@ class Desk:
         return [letter.event for letter in self.journal.letters()]
 
 
+def test_tasks_know_how_long_a_lease_lasts_at_their_site(tmp_path: Path) -> None:
+    desk = Desk(tmp_path)
+    north, *others = GRID.sites
+    slow = msgspec.structs.replace(north, lease_s=60.0)
+    desk.state.inventory = msgspec.structs.replace(GRID, sites=(slow, *others))
+    desk.put(start())
+    desk.dispatch.run(desk.state)
+    assert [order.lease_s for order in desk.driver.orders] == [60.0, 60.0, 6.0]
+
+
 def test_every_action_is_carried_out_in_order_and_once(tmp_path: Path) -> None:
     closed: list[str] = []
     desk = Desk(tmp_path, close=lambda job, _: closed.append(job.job_id))

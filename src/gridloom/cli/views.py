@@ -120,11 +120,6 @@ def reason_json(reason: Reason | None) -> dict[str, Any] | None:
     }
 
 
-def running_s(job: Job, now_s: float) -> float:
-    """Return for how many seconds the present attempt runs."""
-    return max(0.0, now_s - job.attempt.started_s) if job.attempt else 0.0
-
-
 def where_and_since(job: Job, now_s: float) -> str:
     """Return the job's state as a sentence; while it holds devices, with where and since when."""
     said = f"{job.job_id} is {job.state.value}"
@@ -135,9 +130,10 @@ def where_and_since(job: Job, now_s: float) -> str:
         for task in job.attempt.placement.tasks
     )
     since = datetime.fromtimestamp(job.attempt.started_s, UTC)
+    ago = format_duration(max(0.0, now_s - job.attempt.started_s))
     return (
         f"{said} on {where}: attempt {job.attempt.number}, placed at "
-        f"{since:%Y-%m-%d %H:%M:%S} UTC, {format_duration(running_s(job, now_s))} ago"
+        f"{since:%Y-%m-%d %H:%M:%S} UTC, {ago} ago"
     )
 
 

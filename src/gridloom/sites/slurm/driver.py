@@ -383,8 +383,8 @@ def _whole(told: Sequence[Job]) -> dict[int, Job]:
 def _refusal(error: InputError | SiteError | OSError) -> Reason:
     if isinstance(error, OSError):
         return unwritable(error)
-    says, remedy = f"Slurm says: {error}", "`slurm:` of the site in the grid file says how jobs"
-    remedy += " are handed in"
+    says = f"Slurm says: {error}"
+    remedy = "`slurm:` of the site in the grid file says how jobs are handed in"
     if isinstance(error, RemoteError):
         says, remedy = error.sentence, error.remedy
     elif isinstance(error, InputError):

@@ -5,10 +5,9 @@ from pathlib import PurePath
 
 import msgspec
 
-from gridloom.base.errors import InputError
 from gridloom.model.inventory import SlurmAccess
 from gridloom.sites.remote.places import Places, moved_order
-from gridloom.sites.slurm.batch import batch_order, render_batch
+from gridloom.sites.slurm.batch import batch_order, render_batch, rest_submission
 from gridloom.sites.slurm.gang import gang, interpreter, submission, supervisor_argv
 from gridloom.sites.slurm.script import render
 from gridloom.sites.slurm.submission import Submission
@@ -49,7 +48,7 @@ def handed_in(
         to: Where everything is at a site that sees nothing of ours.
 
     Raises:
-        InputError: It cannot be written as a batch script, or not be handed in that way.
+        InputError: It cannot be written as a batch script.
     """
     python = interpreter(access, python)
     plane = plane_of(runs)
@@ -60,9 +59,9 @@ def handed_in(
     if orders[0].batch is None:
         argv = supervisor_argv(python, gang_directory(runs, orders[0].task))
         script = render(asked, argv)
-    elif access.rest is not None:
-        raise InputError("a batch script is handed in by sbatch, and not through slurmrestd")
     else:
         script = render_batch(orders, runs, access, plane, python)
+        if access.rest is not None:
+            asked = rest_submission(script, orders[0].batch, access)
         given = tuple(map(batch_order, given))
     return HandedIn(asked=asked, script=script, orders=given, gang=gang(orders, runs, access))

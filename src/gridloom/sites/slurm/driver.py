@@ -1,6 +1,7 @@
 """The driver of sites under Slurm, whose nodes see our run directories or have their own."""
 
 import contextlib
+import dataclasses
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Executor, Future
@@ -388,6 +389,7 @@ def _refusal(error: InputError | SiteError | OSError) -> Reason:
     if isinstance(error, RemoteError):
         says, remedy = error.sentence, error.remedy
     elif isinstance(error, InputError):
-        says = "; ".join(problem.message for problem in error.problems)
+        said = (dataclasses.replace(problem, remedy="").sentence() for problem in error.problems)
+        says = "; ".join(said)
         remedy = "; ".join(filter(None, (problem.remedy for problem in error.problems))) or remedy
     return Reason(code=Why.REFUSED, sentence=f"the task cannot be started: {says}", remedy=remedy)

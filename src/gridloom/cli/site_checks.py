@@ -109,7 +109,7 @@ def _kubernetes(site: Site, settings: Settings, probe_s: float | None) -> tuple[
         found = kube_diagnose(site, facts)
         if facts.trouble or probe_s is None:
             return found
-        if kube_holds_all(site, found):
+        if facts.refusal or kube_holds_all(site, found):
             return (*found, NOT_PROBED)
 
         def run(place: Path) -> Probed:

@@ -93,7 +93,8 @@ def _kubernetes(site: "Place", found: "Settings") -> "tuple[KubeOverview, Callab
     if facts.trouble:
         raise SiteError(f"{facts.trouble}; `gridloom site check {site.name}` tells more")
     seen = overview(facts)
-    return seen, lambda: _tell_kubernetes(site.name, seen)
+    queue = site.kubernetes.queue
+    return seen, lambda: _tell_kubernetes(site.name, queue, seen)
 
 
 def _plain(seen: "Struct") -> dict[str, object]:
@@ -143,7 +144,7 @@ def _tell(site: str, seen: "Overview") -> None:
         say(f"and {few(more)}")
 
 
-def _tell_kubernetes(site: str, seen: "KubeOverview") -> None:
+def _tell_kubernetes(site: str, queue: str, seen: "KubeOverview") -> None:
     from gridloom.cli.output import console, say, table
     from gridloom.sites.kube.quantity import amount_text
 
@@ -154,7 +155,8 @@ def _tell_kubernetes(site: str, seen: "KubeOverview") -> None:
     for reason in _reasons(seen.out_of_service):
         say(reason)
     if seen.queue:
-        say(f"queue {seen.queue}: {seen.pending} wait, {seen.admitted} may run")
+        counts = f"{seen.pending} wait, {seen.admitted} may run"
+        say(f"queue {queue}, of ClusterQueue {seen.queue}: {counts}")
         quotas = [
             (x.flavor, x.resource, *(amount_text(x.resource, n) for n in (x.nominal, x.used)))
             for x in seen.quotas

@@ -19,11 +19,17 @@ _STUCK = (
     ("taint", "write `tolerations:` at the site for the taints that are named"),
 )
 """What helps, by a word of what the engine says."""
-_NO_PYTHON = ("No such file or directory", "command not found", "not found in path")
+_NO_PYTHON = (
+    "no such file or directory",
+    "command not found",
+    "not found in path",
+    "not found in $path",
+)
+_NAMED = "`python:` of the site names the interpreter there"
 
 NOT_PROBED = warn(
     "probe",
-    "it was not run: it would wait until what is wrong above is mended",
+    "it was not run: what is wrong above would keep it from starting",
     "mend that and look again; --no-probe leaves the probe out",
 )
 """Where it is known that no job would start."""
@@ -98,6 +104,8 @@ def diagnose_probe(
 def _silence(probed: Probed) -> Finding:
     given_up = format_duration(probed.given_up_s)
     if probed.stuck:
+        if _has_no_python(probed, probed.stuck):
+            return fail("python", probed.stuck, f"{_NAMED}: it must be there in the image")
         remedy = next((one for word, one in _STUCK if word in probed.stuck), "mend the cause there")
         return fail("probe", f"it cannot start: {probed.stuck}", remedy)
     if probed.waits:
@@ -121,23 +129,26 @@ def _silence(probed: Probed) -> Finding:
     return _log(probed, [line.strip() for line in probed.log.splitlines() if line.strip()])
 
 
+def _has_no_python(probed: Probed, said: str) -> bool:
+    return probed.python in said and any(words in said.lower() for words in _NO_PYTHON)
+
+
 def _log(probed: Probed, lines: Sequence[str]) -> Finding:
     """Return what a probe's output tells that ended without a report."""
-    named = "`python:` of the site names the interpreter there"
     for line in lines:
         if PROBE_LOST in line:
             found = f"{line}: the run directories here are not what is seen there"
             return fail("run directory", found, "let `runs:` of the site name their file system")
     for line in lines:
         if "No module named" in line:
-            remedy = f"install gridloom for it there; {named}"
+            remedy = f"install gridloom for it there; {_NAMED}"
             return fail("python", f"on the node: {line}", remedy)
     for line in lines:
-        if probed.python in line and any(words in line for words in _NO_PYTHON):
-            remedy = f"{named}: it must be at the same path on every node"
+        if _has_no_python(probed, line):
+            remedy = f"{_NAMED}: it must be at the same path on every node"
             return fail("python", f"on the node: {line}", remedy)
     said = " / ".join(lines[-_LINES_MAX:]) or "it printed nothing"
-    return fail("probe", f"{probed.ended} without a report: {said}", named)
+    return fail("probe", f"{probed.ended} without a report: {said}", _NAMED)
 
 
 def _times(probed: Probed) -> Finding:

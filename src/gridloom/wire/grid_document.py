@@ -40,6 +40,12 @@ FORMS_OF_NODES = ("nodes", "accelerators", "topology")
 """Fields of which a site has one, to say what its nodes are."""
 
 _LEASE = Quantity("a duration", parse_duration_s, DURATION_PATTERN, minimum=3.0)
+_KINDS_OF_OTHERS = (
+    *((word, "kubernetes") for word in ("k8s", "kube", "kueue", "eks", "gke", "aks")),
+    *((word, "slurm") for word in ("sbatch", "hpc", "batch")),
+    *((word, "local") for word in ("localhost", "here", "machine")),
+)
+
 _ONE_FORM_OF_NODES: dict[str, Any] = {
     "oneOf": [
         {"required": ["nodes"]},
@@ -68,7 +74,7 @@ class SiteDocument(Document):
 
     kind: Annotated[
         str,
-        Choice(("local", "slurm", "kubernetes")),
+        Choice(("local", "slurm", "kubernetes"), others=_KINDS_OF_OTHERS),
         Field(
             description="How it is reached. `local`: this machine; `slurm`, `kubernetes`: jobs of"
             " its Slurm or Kubernetes."

@@ -30,7 +30,9 @@ class NetworkValue(Value):
     def parse(self, value: object) -> str:
         """Return the network as text."""
         try:
-            return str(ipaddress.ip_network(value)) if isinstance(value, str) else self._no(value)
+            if isinstance(value, str) and "/" in value:  # one address alone is that of one node
+                return str(ipaddress.ip_network(value))
+            return self._no(value)
         except ValueError:
             return self._no(value)
 

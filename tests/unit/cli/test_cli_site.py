@@ -264,12 +264,35 @@ def test_what_a_cluster_has(desk: Desk, tmp_path: Path) -> None:
     lines = [" ".join(line.split()) for line in shown.out.splitlines()]
     for line in ("1 cordoned gpu 4", "1 usable gpu 4", "any nvidia.com/gpu 8 0"):
         assert line in lines
-    assert "queue all: 0 wait, 0 may run" in lines
+    assert "queue ours, of ClusterQueue all: 0 wait, 0 may run" in lines
     assert list(told["out_of_service"]) == ["n1"]
     assert told["quotas"][0]["nominal"] == 8
     away = desk("site", "show", "cloud")
     assert away.code == 1
     assert "`gridloom site check cloud` tells more" in away.err
+
+
+def test_a_cluster_that_would_not_take_a_job_is_not_probed(desk: Desk, tmp_path: Path) -> None:
+    bed = Bed(tmp_path)
+    try:
+        config = kubeconfig(bed.api, desk.place, namespace="sets")
+        access = {
+            "kubeconfig": str(config),
+            "namespace": "sets",
+            "image": "i",
+            "workload": "jobset",
+        }
+        grid = {"sites": {"cloud": {"kind": "kubernetes", "kubernetes": access}}}
+        (desk.place / "grid.yaml").write_text(json.dumps(grid))
+        said = desk("site", "check", "--json")
+    finally:
+        bed.api.stop()
+    assert said.code == 1
+    found = said.json()["sites"][0]["findings"]
+    assert [(one["state"], one["check"]) for one in found[-2:]] == [
+        ("fail", "workload"),
+        ("warn", "probe"),
+    ]
 
 
 def test_accounts_that_may_not_be_read(desk: Desk) -> None:

@@ -258,7 +258,7 @@ BROKEN = {
         "  b:\n    kind: kubernetes\n    slurm: {}\n    kubernetes: {image: i}\n"
         "  c:\n    kind: local\n    accelerators: cpu\n    slurm: {}\n"
         "  d:\n    accelerators: cpu\n    slurm: {}\n    kubernetes: {image: i}\n"
-        "  e:\n    kind: slum\n    accelerators: cpu\n    slurm: {}\n",
+        "  e:\n    kind: slum\n    accelerators: cpu\n    slurm: {}\n  f:\n    kind: K8s\n",
         [
             ":4: sites.a.kubernetes: the site is of `kind: slurm`, which has no `kubernetes:`;"
             " remove it, or write `kind: kubernetes` beside it",
@@ -271,6 +271,7 @@ BROKEN = {
             ":16: sites.d.kubernetes: without a `kind:` the site is this machine, which has no"
             " `kubernetes:`; write `kind: kubernetes` beside it, or remove it",
             ":18: sites.e.kind: found `slum`; did you mean `slurm`?",
+            ":22: sites.f.kind: found `K8s`; did you mean `kubernetes`?",
         ],
     ),
     "variables": (
@@ -325,7 +326,11 @@ BROKEN = {
         "sites:\n  a: {kind: kubernetes, accelerators: cpu}\n  b:\n    kind: kubernetes\n"
         "    accelerators: cpu\n    kubernetes:\n      namespace: Team\n      workload: jobs\n"
         "      queue_priority: high\n      topology_required: a/b\n      topology_preferred: c\n"
-        "      runs: {claim: x, host: /y}\n      secrets: {A: b}\n      resources: {cpu: 1}\n"
+        "      runs: {claim: x, host: /y}\n      secrets: {A: b}\n"
+        "      resources: {cpu: 1, gpu: '1', memory: 4GB,"
+        " nvidia.com/gpu: '2', amd.com/gpu: '1'}\n      devices: {mi300x: amd.com/gpu}\n"
+        "      labels: {a b: c, gridloom/job: x}\n      annotations: {'': x}\n"
+        "      node_selector: {pool/: x}\n      network: 10.0.0.5\n"
         "      volumes:\n        data: {claim: d}\n        /e: {}\n"
         "        /f: {claim: f, memory: 1GiB}\n      tolerations: [{value: x}]\n",
         [
@@ -346,15 +351,31 @@ BROKEN = {
             ":12: sites.b.kubernetes.runs.host: both `claim` and `host` are given; keep one",
             ":13: sites.b.kubernetes.secrets.A: found `b`;"
             " write a Secret and its key, as `wandb/api-key`",
-            ":14: sites.b.kubernetes.resources.cpu: found `1`, which is not text;"
-            ' put it in quotes: "1"',
-            ":16: sites.b.kubernetes.volumes.data: `data` is no absolute path;"
+            ":14: sites.b.kubernetes.resources.memory: found `4GB`;"
+            " write a quantity, as `500m`, `96`, `64Gi` or `1Ti`",
+            ":14: sites.b.kubernetes.resources.gpu: `gpu` is no resource;"
+            " write `cpu`, `memory`, or a resource with its vendor, as `rdma/hca`",
+            ":14: sites.b.kubernetes.resources.nvidia.com/gpu: jobs ask for as many of these as"
+            " they use; remove it",
+            ":14: sites.b.kubernetes.resources.amd.com/gpu: jobs ask for as many of these as"
+            " they use; remove it",
+            ":16: sites.b.kubernetes.labels.a b: `a b` cannot name a label or annotation;"
+            " use letters, digits, `-`, `_` and `.`, perhaps a domain and `/` before",
+            ":16: sites.b.kubernetes.labels.gridloom/job: gridloom itself sets `gridloom/job`;"
+            " remove it",
+            ":17: sites.b.kubernetes.annotations.: `` cannot name a label or annotation;"
+            " use letters, digits, `-`, `_` and `.`, perhaps a domain and `/` before",
+            ":18: sites.b.kubernetes.node_selector.pool/: `pool/` cannot name a label or"
+            " annotation; use letters, digits, `-`, `_` and `.`, perhaps a domain and `/` before",
+            ":19: sites.b.kubernetes.network: found `10.0.0.5`; write a network with its length,"
+            " as `10.0.0.0/8`",
+            ":21: sites.b.kubernetes.volumes.data: `data` is no absolute path;"
             " write where pods see it, as `/data`",
-            ":17: sites.b.kubernetes.volumes./e: nothing says what it is;"
+            ":22: sites.b.kubernetes.volumes./e: nothing says what it is;"
             " write one of `claim`, `host`, `secret` and `memory`",
-            ":18: sites.b.kubernetes.volumes./f: both `claim` and `memory` are given;"
+            ":23: sites.b.kubernetes.volumes./f: both `claim` and `memory` are given;"
             " write one of `claim`, `host`, `secret` and `memory`",
-            ":19: sites.b.kubernetes.tolerations[0].key: is missing; write the key of a taint",
+            ":24: sites.b.kubernetes.tolerations[0].key: is missing; write the key of a taint",
         ],
     ),
     "nodes": (

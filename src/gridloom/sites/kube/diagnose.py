@@ -9,7 +9,7 @@ from gridloom.sites.kube.facts import Facts
 from gridloom.sites.kube.inventory import first_kind
 from gridloom.sites.kube.parse_kueue import ClusterQueue
 from gridloom.sites.kube.parse_nodes import KubeNode, Standing
-from gridloom.sites.kube.quantity import amount_text
+from gridloom.sites.kube.quantity import amount, amount_text, parse_quantity
 
 _IN_FILE = "under `kubernetes:` of the site in the grid file"
 _ASK = "ask who runs the cluster"
@@ -65,7 +65,7 @@ def holds_all(site: Site, findings: Iterable[Finding]) -> bool:
     kind = first_kind(site)
     holds = (("nodes", ""), ("nodes", kind), ("devices", kind))
     return any(
-        one.check in ("queue", "volumes") or (one.check, one.of) in holds
+        one.check in ("queue", "volumes", "pods") or (one.check, one.of) in holds
         for one in findings
         if one.state == "fail"
     )
@@ -77,7 +77,10 @@ def _clock(facts: Facts) -> Iterator[Finding]:
 
 
 def _rights(facts: Facts, access: KubeAccess) -> Iterator[Finding]:
-    if facts.denied:
+    if any(said.startswith("do anything") for said in facts.denied):
+        remedy = f"write another `namespace:` {_IN_FILE}, or: {_MANIFEST}"
+        yield fail("rights", f"the account may not {'; '.join(facts.denied)}", remedy)
+    elif facts.denied:
         yield fail("rights", f"the account may not {'; '.join(facts.denied)}", _MANIFEST)
     else:
         yield ok("rights", f"all that are needed in {access.namespace}")
@@ -114,7 +117,9 @@ def _cluster_queue(
         said = f"it is stopped ({queue.stop})" if queue.stop else queue.sentence
         yield fail("queue", f"ClusterQueue {queue.name} admits nothing: {said}", _ASK)
         return
-    for resource in sorted({_resource(access, node.accelerator) for node in site.nodes}):
+    needs = _needs(access)
+    kinds = {_resource(access, node.accelerator) for node in site.nodes}
+    for resource in sorted(kinds | needs.keys()):
         quotas = [one for one in queue.quotas if one.resource == resource]
         gone = [one.flavor for one in quotas if one.flavor not in (facts.flavors or (one.flavor,))]
         if not quotas:
@@ -129,10 +134,23 @@ def _cluster_queue(
             found = f"ClusterQueue {queue.name} has a quota of 0 {resource}, and cannot borrow"
             remedy = f"{_ASK} for quota, or write another `queue:`"
             yield fail("queue", found, remedy, of=resource)
+        elif needs.get(resource, 0) > (most := max(one.nominal for one in quotas)) and (
+            not queue.cohort  # else it may borrow
+        ):
+            asks, has = amount_text(resource, needs[resource]), amount_text(resource, most)
+            found = f"a pod asks for {asks} of {resource}, ClusterQueue {queue.name} has {has}"
+            yield fail("queue", found, f"ask for less in `resources:` {_IN_FILE}", of=resource)
         else:
             own = amount_text(resource, sum(one.nominal for one in quotas))
             used = amount_text(resource, sum(one.used for one in quotas))
             yield ok("queue", f"{access.queue}: {used} of {own} used", of=resource)
+
+
+def _needs(access: KubeAccess) -> dict[str, int]:
+    """Return what each pod asks for besides its devices, as quotas count it."""
+    return {
+        name: amount(name, parse_quantity(quantity)) for name, quantity in access.resources.items()
+    }
 
 
 def _borrows(limit: int | None, queue: ClusterQueue) -> bool:
@@ -143,7 +161,7 @@ def _devices(site: Site, access: KubeAccess, facts: Facts) -> Iterator[Finding]:
     if facts.nodes is None:
         return
     if not facts.nodes:
-        yield fail("nodes", "the cluster has no nodes", _ASK)
+        yield from _no_nodes(access, facts)
         return
     wanted: Counter[tuple[str, str]] = Counter()
     for node in site.nodes:
@@ -163,7 +181,35 @@ def _devices(site: Site, access: KubeAccess, facts: Facts) -> Iterator[Finding]:
             yield fail("devices", found, f"write `{kind}:{most}`", of=f"{kind} a node")
         else:
             yield ok("devices", f"{most} {resource} a node", of=kind)
+        yield from _pods(access, there, kind)
         yield from _standing(there, kind)
+
+
+def _no_nodes(access: KubeAccess, facts: Facts) -> Iterator[Finding]:
+    if not access.node_selector:
+        yield fail("nodes", "the cluster has no nodes", _ASK)
+        return
+    wanted = ", ".join(f"{name}={value}" for name, value in access.node_selector.items())
+    have = "; ".join(
+        f"{name}: {few(values)}" if values else f"none has the label {name}"
+        for name, values in facts.labels.items()
+    )
+    remedy = f"mend `node_selector:` {_IN_FILE}; of these labels nodes have: {have}"
+    yield fail("nodes", f"no node has the labels {wanted}", remedy)
+
+
+def _pods(access: KubeAccess, nodes: list[KubeNode], kind: str) -> Iterator[Finding]:
+    """Tell what a pod asks for that no node can give, even when nothing runs on it."""
+    for resource, need in _needs(access).items():
+        most = max(node.offers.get(resource, 0) for node in nodes)
+        if need > most:
+            asks, has = amount_text(resource, need), amount_text(resource, most)
+            found = f"a pod asks for {asks} of {resource}, the largest node with {kind} has {has}"
+            remedy = f"ask for less in `resources:` {_IN_FILE}: a node keeps some for itself"
+            if not most:
+                found = f"a pod asks for {resource}, and no node with {kind} has any"
+                remedy = f"remove it from `resources:` {_IN_FILE}, or {_ASK} for its device plugin"
+            yield fail("pods", found, remedy, of=f"{resource}, {kind}")
 
 
 def _has(node: KubeNode, resource: str) -> bool:

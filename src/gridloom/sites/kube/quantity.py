@@ -4,8 +4,6 @@ import math
 import re
 from fractions import Fraction
 
-from gridloom.base.units import format_bytes
-
 _POWERS = "kMGTPE"
 _SUFFIXES = {
     "": Fraction(1),
@@ -60,4 +58,6 @@ def amount_text(resource: str, amount: int) -> str:
     """Return an amount, as ``amount`` counts it, for people."""
     if resource == "cpu":
         return f"{amount / 1000:g}"
-    return format_bytes(amount) if resource in ("memory", "ephemeral-storage") else str(amount)
+    if resource in ("memory", "ephemeral-storage"):
+        return f"{amount / 2**30:.5g}Gi"
+    return str(amount)

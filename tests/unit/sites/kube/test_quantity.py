@@ -110,7 +110,12 @@ def test_quotas_round_up() -> None:
 
 @pytest.mark.parametrize(
     ("resource", "count", "text"),
-    [("cpu", 1500, "1.5"), ("memory", 3 * 2**30, "3.2 GB"), ("nvidia.com/gpu", 1000, "1000")],
+    [
+        ("cpu", 1500, "1.5"),
+        ("memory", 3 * 2**30, "3Gi"),
+        ("memory", 10**9, "0.93132Gi"),
+        ("nvidia.com/gpu", 1000, "1000"),
+    ],
 )
 def test_amounts_for_people(resource: str, count: int, text: str) -> None:
     assert amount_text(resource, count) == text

@@ -138,6 +138,14 @@ def _quota(amount: str) -> Change:
     return change
 
 
+def _small_quota(bed: Bed) -> Site:
+    quotas = [{"name": GPU, "nominalQuota": "8"}, {"name": "cpu", "nominalQuota": "1"}]
+    flavors = [{"name": "any", "resources": quotas}]
+    groups = [{"coveredResources": [GPU, "cpu"], "flavors": flavors}]
+    bed.change(KUEUE, "clusterqueues", "all", {"spec": {"resourceGroups": groups}})
+    return bed.site(resources={"cpu": "2"})
+
+
 def _other_resource(bed: Bed) -> Site:
     quota = {"name": "cpu", "nominalQuota": "8"}
     groups = [{"coveredResources": ["cpu"], "flavors": [{"name": "any", "resources": [quota]}]}]
@@ -225,11 +233,39 @@ WRONG: dict[str, tuple[Change, tuple[str, str, str, str]]] = {
     ),
     "no namespace": (
         lambda bed: bed.site(namespace="nowhere", queue=""),
-        ("fail", "rights", "in nowhere", "gridloom site manifest kube"),
+        ("fail", "rights", "anything of what is needed in nowhere", "another `namespace:`"),
     ),
     "no claim": (
         lambda bed: bed.site(runs=KubeVolume(claim="gone")),
         ("fail", "volumes", "namespace team has no PersistentVolumeClaim gone", "runs:"),
+    ),
+    "more processors than a node has": (
+        lambda bed: bed.site(resources={"cpu": "8500m"}, queue=""),
+        ("fail", "pods", "asks for 8.5 of cpu, the largest node with h100 has 8", "`resources:`"),
+    ),
+    "a resource that no node has": (
+        lambda bed: bed.site(resources={"rdma/hca": "1"}, queue=""),
+        ("fail", "pods", "asks for rdma/hca, and no node with h100 has any", "device plugin"),
+    ),
+    "a resource that the queue has not": (
+        lambda bed: bed.site(resources={"cpu": "1"}),
+        ("fail", "queue", "no flavour of ClusterQueue all has cpu", "add"),
+    ),
+    "a pod beyond the quota": (
+        _small_quota,
+        ("fail", "queue", "asks for 2 of cpu, ClusterQueue all has 1", "`resources:`"),
+    ),
+    "labels that no node has": (
+        lambda bed: bed.site(node_selector={"pool": "x"}),
+        ("fail", "nodes", "no node has the labels pool=x", "none has the label pool"),
+    ),
+    "another value of a label": (
+        lambda bed: bed.site(node_selector={"kubernetes.io/hostname": "x"}),
+        ("fail", "nodes", "hostname=x", "kubernetes.io/hostname: n1, n2"),
+    ),
+    "no context": (
+        lambda bed: bed.site(context="prod"),
+        ("fail", "api", "cannot be used: it has no context prod, only us", "context:"),
     ),
     "token": (_old_token, ("fail", "api", "does not accept our token", "log in")),
     "unreachable": (_elsewhere, ("fail", "api", "Connection refused", "kubectl version")),
@@ -309,7 +345,7 @@ def test_nodes_that_the_cluster_tells(bed: Bed) -> None:
     assert (chosen.levels, chosen.nodes[0].path) == (("rack",), ("r1",))
     tolerant = bed.site((), tolerations=(KubeToleration(key="team"),))
     assert [node.name for node in with_nodes(tolerant, answer).nodes] == ["n1", "n2"]
-    with pytest.raises(SiteError, match="no node for the pods of site cloud"):
+    with pytest.raises(SiteError, match="no node for the pods of site cloud with pool=y, as its"):
         with_nodes(bed.site((), node_selector={"pool": "y"}), answer)
     with pytest.raises(SiteError, match="cannot be read"):
         with_nodes(bed.site((), node_selector={"a": "b"}), {"items": "x"})
@@ -485,6 +521,16 @@ def test_a_pod_reports(tmp_path: Path) -> None:
             "probe",
             "image cannot be fetched",
             "`image:`",
+        ),
+        (
+            Play(
+                fault="RunContainerError",
+                message=f"{sys.executable}: no such file or directory",
+            ),
+            "",
+            "python",
+            "no such file",
+            "in the image",
         ),
         (Play(), "team", "probe", "taint", "--probe-timeout"),
         (Play(exit_code=1, run_s=0.1, lines=("No module named gridloom",)), "", "python", "No", ""),

@@ -6,7 +6,7 @@ from pathlib import Path
 import msgspec
 import pytest
 from tests.fakes.journal import MemoryJournal
-from tests.unit.control.nouns import GRID, attempt, job, reason, restart, start
+from tests.unit.control.nouns import GRID, attempt, ended, job, reason, restart, start
 
 from gridloom.base.errors import SiteError
 from gridloom.control import rundir
@@ -119,7 +119,6 @@ class KeepingDriver(NotingDriver):
 def test_an_attempt_waits_for_what_its_job_has_saved_elsewhere(tmp_path: Path) -> None:
     desk, driver = Desk(tmp_path), KeepingDriver()
     desk.dispatch = Dispatch(desk.journal, {"fake": driver}, tmp_path, LeaseTerms(), close=nothing)
-    desk.state.jobs["job-1"].attempts.append(attempt())
     desk.put(start())
     for _ in range(2):
         desk.dispatch.run(desk.state)
@@ -128,9 +127,9 @@ def test_an_attempt_waits_for_what_its_job_has_saved_elsewhere(tmp_path: Path) -
         driver.calls.clear()
         facts = desk.dispatch.observe(desk.state)
         assert driver.observed == [], "no driver knows of them yet"
-        assert {
-            (fact.domain, fact.sentence) for fact in facts if isinstance(fact, TaskWaiting)
-        } == {(domain, driver.says) for domain in ("north/n1", "north/n2", "south/s1")}
+        waiting = [fact for fact in facts if isinstance(fact, TaskWaiting)]
+        assert [fact.domain for fact in waiting] == ["north/n1", "north/n2", "south/s1"]
+        assert {fact.sentence for fact in waiting} == {driver.says}
         driver.calls.clear()
     driver.says = ""
     desk.dispatch.run(desk.state)
@@ -144,13 +143,12 @@ def test_an_attempt_waits_for_what_its_job_has_saved_elsewhere(tmp_path: Path) -
 def test_one_that_is_to_end_waits_for_nothing(tmp_path: Path, change: str) -> None:
     desk, driver = Desk(tmp_path), KeepingDriver()
     desk.dispatch = Dispatch(desk.journal, {"fake": driver}, tmp_path, LeaseTerms(), close=nothing)
-    one = attempt()
-    if change == "stopped":
-        one.stop_sent = True
-    if change == "another":
-        one.number = 2
-    if change != "over":
-        desk.state.jobs["job-1"].attempts.append(one)
+    one = {
+        "stopped": attempt(stop_sent=True),
+        "over": ended(1, Why.KILLED, "killed"),
+        "another": attempt(2),
+    }[change]
+    desk.state.jobs["job-1"] = job(attempts=[one])
     desk.put(start())
     desk.dispatch.run(desk.state)
     assert len(driver.orders) == 3

@@ -25,7 +25,9 @@ class Bringing:
             self._waiting.pop(ref, None)
         job = state.jobs.get(start.job_id)
         attempt = job.attempt if job is not None else None
-        if attempt is None or attempt.number != start.attempt or attempt.stop_sent:
+        if attempt is None or attempt.epoch != start.epoch or attempt.outcome is not None:
+            return False
+        if attempt.stop_sent:
             return False
         sites = [site for site, _ in start.placement.site_ranks()]
         for driver in self._keeping:

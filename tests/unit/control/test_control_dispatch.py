@@ -146,7 +146,7 @@ def test_one_that_is_to_end_waits_for_nothing(tmp_path: Path, change: str) -> No
     one = {
         "stopped": attempt(stop_sent=True),
         "over": ended(1, Why.KILLED, "killed"),
-        "another": attempt(2),
+        "another": attempt(2, 8),
     }[change]
     desk.state.jobs["job-1"] = job(attempts=[one])
     desk.put(start())

@@ -76,6 +76,13 @@ class FakeFiles:
         for path in paths:
             Path(path).unlink(missing_ok=True)
 
+    def rename(self, old: str, new: str) -> None:
+        self._begin("rename", [old, new])
+        try:
+            Path(old).rename(new)
+        except OSError as error:
+            raise RemoteFileError(f"{new} cannot be given its name: {error.strerror}") from error
+
     def free_bytes(self, path: str) -> int | None:
         self._begin("free_bytes", [path])
         return shutil.disk_usage("/").free

@@ -93,6 +93,10 @@ class RemoteFiles(Protocol):
         """Remove files and links; it does not matter which are there."""
         ...
 
+    def rename(self, old: str, new: str) -> None:
+        """Give a file, or a directory whose new name is not taken, another name."""
+        ...
+
     def free_bytes(self, path: str) -> int | None:
         """Return the room on a file system; nothing where that is not told."""
         ...

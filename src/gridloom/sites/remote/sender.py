@@ -7,12 +7,12 @@ from pathlib import Path, PurePosixPath
 
 from gridloom.base.clock import Clock
 from gridloom.base.codec import decode, pretty
-from gridloom.base.units import format_bytes
-from gridloom.model.recipe import GptRecipe
+from gridloom.sites.remote import checkpoints
 from gridloom.sites.remote.errors import LinkDownError
 from gridloom.sites.remote.files import RemoteFiles, Status
 from gridloom.sites.remote.host import Host
 from gridloom.sites.remote.places import Places, moved_recipe
+from gridloom.sites.remote.progress import Sending
 from gridloom.sites.remote.watched import Watched, relative, watched
 from gridloom.sites.remote.workdir import copy, scan
 from gridloom.wire.agent import (
@@ -25,37 +25,11 @@ from gridloom.wire.agent import (
     Gang,
     TaskOrder,
 )
-from gridloom.wire.launch import RECIPE_ARGV
 
 SENT_FILE = "sent"
 """In a gang's directory here, as soon as all that its tasks need is there."""
-RECIPE_FILE = "recipe.json"
 _AGAIN_S = 2.0
 _TAIL_BYTES = 64 << 10
-
-
-class Sending:
-    """What is told of files on their way; it changes seldom, for whoever is told writes it down."""
-
-    def __init__(self, what: str) -> None:
-        """Begin with nothing of it being there."""
-        self._what = what
-        self._total = self._done = 0
-
-    def expect(self, total: int) -> None:
-        """Take so many bytes for all."""
-        self._total = total
-
-    def __call__(self, more: int) -> None:
-        """Note that more bytes are there."""
-        self._done += more
-
-    def sentence(self) -> str:
-        """Return how far it is, in tenths."""
-        if not self._total:
-            return self._what
-        tenths = min(10, 10 * self._done // self._total)
-        return f"{self._what}: {10 * tenths} % of {format_bytes(self._total)}"
 
 
 class _Gang:
@@ -120,7 +94,7 @@ class Sender:
         names, orders = self._orders(gang, to)
         run_dir = str(PurePosixPath(names[0]).parts[0])
         host.files.make(self._directories(gang, names, orders, to))
-        recipe = self._recipe(run_dir, orders[0])
+        recipe = checkpoints.recipe_of(self._here / run_dir)
         if to.is_copied:
             self._copy_work(host.bulk, to, recipe.data.text if recipe else (), progress)
         contents = {
@@ -135,7 +109,8 @@ class Sender:
         written = {there: path.read_bytes() for there, path in contents.items()}
         if recipe is not None:
             told = pretty(moved_recipe(recipe, to)).encode()
-            written[f"{to.runs_there}/{run_dir}/{RECIPE_FILE}"] = told
+            written[f"{to.runs_there}/{run_dir}/{checkpoints.RECIPE_FILE}"] = told
+        self._push(run_dir, orders[0], host, to, progress)
         host.files.write(written)
         self._continue(watched(orders[0], to.runs_there), host, to)
         (gang / SENT_FILE).touch()
@@ -162,17 +137,29 @@ class Sender:
             *dict.fromkeys(str(PurePosixPath(path).parent) for path in written),
         ]
 
-    def _recipe(self, run_dir: str, order: TaskOrder) -> GptRecipe | None:
-        if order.argv != RECIPE_ARGV:
-            return None
-        return decode((self._here / run_dir / RECIPE_FILE).read_bytes(), GptRecipe)
+    def _push(
+        self, run_dir: str, order: TaskOrder, host: Host, to: Places, progress: Sending
+    ) -> None:
+        """Bring there what the job has saved at sites that it leaves, if that is the newest."""
+        rank, site = order.ranks[0].rank, order.task.site
+        kept = checkpoints.directory_of(self._here / run_dir)
+        roots = checkpoints.roots_here(self._here / run_dir, kept)
+        saved = checkpoints.newest_here(roots, but=[one for one, _ in rank.site_ranks])
+        if saved is None:
+            return
+        root = to.there(kept) if kept else f"{to.runs_there}/{run_dir}/{saved.root}"
+        there = checkpoints.newest_there(host.files, [root], [site])
+        if there is None or there.step < saved.step:
+            what = f"its checkpoint of training step {saved.step} is on its way"
+            progress.begin(saved.bytes, what)
+            checkpoints.push(host.bulk, saved, f"{root}/{site}", progress)
 
     def _copy_work(
         self, files: RemoteFiles, to: Places, wanted: Sequence[str], progress: Sending
     ) -> None:
         with self._copying.setdefault(to.work_there, threading.Lock()):
             tree = scan(Path(to.work), [self._here.parent], wanted)
-            progress.expect(sum(status.size for status in tree.files.values()))
+            progress.begin(sum(status.size for status in tree.files.values()))
             copy(files, Path(to.work), to.work_there, tree, progress)
 
     def _continue(self, names: Watched, host: Host, to: Places) -> None:

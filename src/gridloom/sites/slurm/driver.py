@@ -102,7 +102,10 @@ class _Gang:
 
 
 class SlurmDriver:
-    """Runs tasks as jobs of Slurm (plays `gridloom.ports.driver.Driver`)."""
+    """Runs tasks as jobs of Slurm.
+
+    Plays `gridloom.ports.driver.Driver`, `Accounting` and `Keeping`.
+    """
 
     chooses_nodes = True
 
@@ -184,6 +187,10 @@ class SlurmDriver:
     def used(self, job_id: str) -> Sequence[SiteUse] | None:
         """Return what a job has used, where its Slurms keep accounts of that."""
         return self._accounts.used(job_id)
+
+    def bring(self, job_id: str, attempt: int, sites: Sequence[str]) -> str:
+        """Fetch what a job has saved at sites that nobody sees from elsewhere."""
+        return self._far.bring(job_id, attempt, sites)
 
     def free_port(
         self, address: str, ports: tuple[int, int], taken: frozenset[int], count: int = 1

@@ -3,17 +3,19 @@
 import socket
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Executor
+from functools import partial
 from pathlib import Path
 
 from gridloom.base.clock import Clock
 from gridloom.model.inventory import SlurmAccess, SshAccess
+from gridloom.sites.remote.bringer import Bringer, FarShelf
 from gridloom.sites.remote.host import Host
 from gridloom.sites.remote.mirror import Mirror
 from gridloom.sites.remote.places import RUNS, Places, places
 from gridloom.sites.remote.sender import SENT_FILE
 from gridloom.sites.remote.teller import ALWAYS_S
 from gridloom.sites.remote.watched import Watched, watched
-from gridloom.sites.slurm.gang import LOG_FILE
+from gridloom.sites.slurm.gang import ACCESS_FILE, LOG_FILE, GangMark
 from gridloom.sites.tasks import TaskFiles, read
 from gridloom.wire.agent import (
     LEASE_FILE,
@@ -47,6 +49,7 @@ class FarGangs:
         """
         self._files = files
         self._clock, self._hosts, self._executor = clock, hosts, executor
+        self._bringer = Bringer(clock, executor)
         self._mirrors: dict[SshAccess, Mirror] = {}
         self._names: dict[TaskRef, Watched] = {}
         self._sent: set[Path] = set()
@@ -96,6 +99,21 @@ class FarGangs:
         mirror, names = self._mirror(access), self._names.get(task)
         return mirror is None or names is None or mirror.finish(names)
 
+    def bring(self, job_id: str, attempt: int, sites: Sequence[str]) -> str:
+        """As ``gridloom.ports.driver.Keeping.bring``."""
+        run_dir = self._files.runs / job_id
+        shelves = [
+            FarShelf(
+                site=site,
+                host=partial(self._hosts, mark.access.ssh),
+                to=mark.places,
+                is_fetched=mark.access.ssh.checkpoints == "fetch",
+            )
+            for site, mark in _marks(run_dir).items()
+            if mark.access.ssh is not None and mark.places is not None
+        ]
+        return self._bringer.bring(run_dir, attempt, sites, shelves)
+
     def _watched(self, task: TaskRef, access: SlurmAccess) -> list[Watched]:
         if task not in self._names:
             order = read(self._files.place(task) / ORDER_FILE, TaskOrder)
@@ -128,6 +146,14 @@ class FarGangs:
 
     def _gang(self, task: TaskRef) -> Path:
         return Path(gang_directory(self._files.runs, task))
+
+
+def _marks(run_dir: Path) -> dict[str, GangMark]:
+    """Return what was handed in last at each site where a job has been."""
+    files = (run_dir / "attempts").glob(f"**/gang.*/{ACCESS_FILE}")
+    by_age = sorted(files, key=lambda file: int(file.relative_to(run_dir).parts[1]))
+    found = {file.parent.name.removeprefix("gang."): read(file, GangMark) for file in by_age}
+    return {site: mark for site, mark in found.items() if mark is not None}
 
 
 def _runs(ssh: SshAccess) -> str:

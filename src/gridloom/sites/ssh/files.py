@@ -149,6 +149,14 @@ class SshFiles:
         """As the port says."""
         self._each(_gone, paths, "removed")
 
+    def rename(self, old: str, new: str) -> None:
+        """As the port says."""
+
+        async def one(sftp: asyncssh.SFTPClient, path: str) -> None:
+            await sftp.posix_rename(old, path)
+
+        self._each(one, [new], "given its name")
+
     def free_bytes(self, path: str) -> int | None:
         """As the port says."""
 

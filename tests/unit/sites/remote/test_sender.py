@@ -9,6 +9,7 @@ from msgspec.structs import replace
 from tests.fakes.clock import FakeClock
 from tests.fakes.executor import Now
 from tests.fakes.remote_files import FakeFiles, fake_host
+from tests.unit.sites.remote.test_checkpoints import save
 from tests.unit.sites.slurm.orders import order, ref
 
 from gridloom.base.codec import decode, encode, pretty
@@ -212,3 +213,30 @@ def test_how_far_it_is_is_told_in_tenths(desk: Desk) -> None:
     desk.executor.answer()
     assert said == ["its files are on their way: 0 % of 3.0 kB"]
     assert desk.send() == ""
+
+
+def test_what_was_saved_elsewhere_goes_along_if_it_is_the_newest(desk: Desk) -> None:
+    save(desk.job / "ckpt" / "lab", 40)
+    save(desk.there / "runs" / "train-abc" / "ckpt" / "hpc", 20)
+    desk.sent()
+    shelf = desk.there / "runs" / "train-abc" / "ckpt" / "hpc"
+    assert sorted(path.name for path in shelf.iterdir()) == ["step-00000020", "step-00000040"]
+    assert not (desk.there / "runs" / "train-abc" / "ckpt" / "lab").exists()
+
+
+def test_what_sites_of_the_same_attempt_have_saved_stays_with_them(desk: Desk) -> None:
+    save(desk.job / "ckpt" / "lab", 40)
+    sites = (("hpc", 2), ("lab", 2))
+    ranks = order(desk.runs).ranks
+    desk.write(ranks=tuple(replace(one, rank=replace(one.rank, site_ranks=sites)) for one in ranks))
+    desk.sent()
+    assert not (desk.there / "runs" / "train-abc" / "ckpt").exists()
+
+
+def test_a_recipes_checkpoints_go_where_it_looks_for_them(desk: Desk) -> None:
+    desk.write(argv=RECIPE_ARGV)
+    kept = replace(RECIPE.checkpoint, directory=f"{desk.work}/kept")
+    (desk.job / "recipe.json").write_text(pretty(replace(RECIPE, checkpoint=kept)))
+    save(desk.work / "kept" / "lab", 40)
+    desk.sent()
+    assert (desk.there / "work" / "kept" / "hpc" / "step-00000040" / "manifest.json").exists()

@@ -9,6 +9,7 @@ from msgspec.structs import replace
 from tests.fakes.clock import FakeClock
 from tests.fakes.executor import Now
 from tests.fakes.remote_files import FakeFiles, fake_host
+from tests.unit.sites.remote.test_checkpoints import save
 from tests.unit.sites.slurm.orders import order, ref
 from tests.unit.sites.slurm.test_driver import ENVIRONMENT, ScriptedSlurm, outcomes, sentences
 
@@ -245,6 +246,17 @@ def test_what_was_never_sent_is_stopped_without_the_site(desk: Desk) -> None:
     desk.files.error = None
     desk.look(3)
     assert desk.slurm.jobs == {}
+
+
+def test_what_a_job_has_saved_there_is_fetched_when_it_goes_on_elsewhere(desk: Desk) -> None:
+    assert desk.driver.bring("train-abc", 3, ["lab"]) == ""
+    desk.starts()
+    save(desk.scratch / "runs" / "train-abc" / "ckpt" / "hpc", 40)
+    desk.again()
+    assert desk.driver.bring("train-abc", 3, ["hpc", "lab"]) == ""
+    assert "training step 40 is fetched from hpc" in desk.driver.bring("train-abc", 3, ["lab"])
+    assert desk.driver.bring("train-abc", 3, ["lab"]) == ""
+    assert (desk.runs / "train-abc" / "ckpt" / "lab" / "step-00000040").is_dir()
 
 
 def test_a_batch_script_speaks_for_its_nodes(desk: Desk) -> None:

@@ -232,6 +232,15 @@ def test_links_are_made_in_place_of_what_is_there(files: RemoteFiles, there: Pat
     assert names(there) == ["c"]
 
 
+def test_files_and_directories_get_other_names(files: RemoteFiles, there: Path) -> None:
+    (there / "new").mkdir()
+    (there / "new" / "file").touch()
+    files.rename(f"{there}/new", f"{there}/step-1")
+    assert names(there / "step-1") == ["file"]
+    with pytest.raises(RemoteFileError, match="step-2"):
+        files.rename(f"{there}/nowhere", f"{there}/step-2")
+
+
 def test_a_full_disk_is_told(host: LoginHost, there: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def full(verb: str, _: str) -> None:
         if verb == "write":

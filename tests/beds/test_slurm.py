@@ -128,6 +128,7 @@ class Desk:
         sites: dict[str, Any] = {
             name: {
                 "kind": "slurm",
+                "lease": "6s",  # as short as anywhere: what waits or runs must be heard of
                 "nodes": {f"{name}-n[0-1]": {"accelerators": "cpu:2"}},
                 "slurm": {
                     "network": "127.0.0.0/8",

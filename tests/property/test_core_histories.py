@@ -38,13 +38,15 @@ from gridloom.model.event import (
     SignalChanged,
     StepReported,
     StopRequested,
+    TaskArrived,
     TaskEnded,
     TaskReady,
     TaskRefused,
     TaskRunning,
+    TaskWaiting,
 )
 from gridloom.model.inventory import Inventory, Node, Site
-from gridloom.model.life import OVER, Attempt, Job, JobState, Outcome
+from gridloom.model.life import OVER, Arrival, Attempt, Job, JobState, Outcome
 from gridloom.model.parallel import ParallelPlan
 from gridloom.model.policy import Policy, Preemption, Weights
 from gridloom.model.quota import Cohort, Queue
@@ -71,7 +73,7 @@ CODES = (
     Why.IO,
     Why.STOP_REQUESTED,
 )
-KINDS = ("running", "ended", "refused", "ready", "step", "checkpoint")
+KINDS = ("waiting", "arrived", "running", "ended", "refused", "ready", "step", "checkpoint")
 MARKS = ("", "", "cordon", "drain", "taint", "lost")
 DOMAINS = ("a/n0", "a/n1", "a/n2", "b/n0", "c/n0", "a", "b", "z/z")
 JOB_IDS = ("e", "c", "a", "d", "b")
@@ -294,6 +296,10 @@ class Driver:
         }
         code, number = what
         match kind:
+            case "waiting":
+                return TaskWaiting(**about, sentence="Priority", expected_s=float(number))
+            case "arrived":
+                return TaskArrived(**about, arrival=Arrival(node=f"n{number}", address="n"))
             case "running":
                 return TaskRunning(**about)
             case "ended":
@@ -330,7 +336,12 @@ class Driver:
             assert job.state in OVER or (job.state is JobState.QUEUED and self.is_stuck(job))
 
     def is_stuck(self, job: Job) -> bool:
-        """Return whether a job cannot run on the grid as it is, or waits for one that cannot."""
+        """Return whether a job cannot run on the grid as it is, or waits for one that cannot.
+
+        One that was stopped goes on only when it is resumed.
+        """
+        if job.state is JobState.STOPPED:
+            return True
         inventory = self.state.inventory
         if inventory is None or ever_fits(job.spec, inventory) is not None:
             return True

@@ -282,3 +282,12 @@ def test_a_neighbour_that_was_started_again_at_another_step_ends_it() -> None:
     assert accord.stamp == (4, 2)
     with pytest.raises(PeerLostError, match=r"after step 1, and this site is at 2"):
         accord.met("south", Hello(done=1, again=0, trained=1, settings="same"), before=True)
+
+
+def test_that_the_next_step_is_begun_again_is_passed_on_by_a_stage_still_in_this_one() -> None:
+    middle = Accord(first=False, last=False, settings="same")
+    middle.heard(BEFORE, (2, 1))
+    assert middle.outbox == []
+    middle.commit()
+    assert middle.stamp == (2, 1)
+    assert (AFTER, Again(step=2, again=1)) in middle.outbox

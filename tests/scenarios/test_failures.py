@@ -2,8 +2,10 @@
 
 import json
 import signal
+import subprocess
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.scenarios.conftest import JOB, Stage, read_until, wait_for
@@ -84,35 +86,19 @@ def test_killed_control_plane_leaves_nothing_and_resume_goes_on(
     assert_journal_replays(stage.home)
 
 
-def test_ctrl_c_saves_and_resume_goes_on(stage: Stage, undisturbed: dict[int, float]) -> None:
-    process = stage.start("run", "-y", str(stage.write("job.yaml", LONG)), "--json")
-    job = read_until(process, lambda e: e["event"] == "step" and e["step"] >= 50)["job"]
-    process.send_signal(signal.SIGINT)
-    out, err = process.communicate(timeout=100)
-    assert process.returncode == 130, err
-    facts = json.loads(out.splitlines()[-1])
-    assert facts["state"] == "stopped"
-    assert facts["checkpoint_step"] == facts["steps"] < 400
-    wait_for(lambda: not stage.processes(), limit_s=20)
-
-    facts = stage.call("resume", job)[-1]
-    assert facts["state"] == "succeeded"
-    assert facts["steps_repeated"] == 0
-    assert stage.losses(job) == pytest.approx(undisturbed, abs=1e-6)
-    assert_journal_replays(stage.home)
-
-
-def test_damaged_checkpoint_is_told_and_passed_over(
+def test_ctrl_c_saves_and_resume_goes_on_from_there_or_from_what_is_whole(
     stage: Stage, undisturbed: dict[int, float]
 ) -> None:
     process = stage.start("run", "-y", str(stage.write("job.yaml", LONG)), "--json")
-    job = read_until(process, lambda e: e["event"] == "step" and e["step"] >= 100)["job"]
-    process.send_signal(signal.SIGINT)
-    process.communicate(timeout=100)
+    job, stopped = stopped_after(process, 50)
+    wait_for(lambda: not stage.processes(), limit_s=20)
+    _, again = stopped_after(stage.start("resume", job, "--json"), stopped["steps"] + 50)
+    assert again["steps_repeated"] == 0
+    assert again["attempts"][-1]["resumed_step"] == stopped["checkpoint_step"]
+
     # at both sites: else the one would take over what the other has
     shelves = [stage.run_dir(job) / "checkpoints" / site for site in ("north", "south")]
     (newest, older), _ = [damaged(shelf) for shelf in shelves]
-
     events = stage.call("resume", job)
     notes = [event["message"] for event in events if event["event"] == "note"]
     assert len(notes) == 2
@@ -122,4 +108,18 @@ def test_damaged_checkpoint_is_told_and_passed_over(
     resumed = next(attempt for attempt in events[-1]["attempts"] if attempt["notes"])
     assert resumed["notes"] == notes
     assert resumed["resumed_step"] == int(older.name.removeprefix("step-"))
+    assert events[-1]["state"] == "succeeded"
     assert stage.losses(job) == pytest.approx(undisturbed, abs=1e-6)
+    assert_journal_replays(stage.home)
+
+
+def stopped_after(process: subprocess.Popen[str], step: int) -> tuple[str, dict[str, Any]]:
+    """Press Ctrl-C at a training step or soon after; return the job and its summary."""
+    job = read_until(process, lambda e: e["event"] == "step" and e["step"] >= step)["job"]
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=100)
+    assert process.returncode == 130, err
+    facts = json.loads(out.splitlines()[-1])
+    assert facts["state"] == "stopped"
+    assert facts["checkpoint_step"] == facts["steps"] < LONG["steps"]
+    return job, facts

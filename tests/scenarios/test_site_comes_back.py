@@ -11,7 +11,7 @@ from tests.scenarios.test_failures import assert_journal_replays
 from tests.unit.runtime.test_entry import load_weights
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
-STEPS = 1600
+STEPS = 1000
 APART = JOB | {
     "steps": STEPS,
     "sequence_length": 64,

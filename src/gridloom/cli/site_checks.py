@@ -151,5 +151,5 @@ def _probed(
         network=network,
         many_nodes=len(site.nodes) > 1,
         version=__version__,
-        lease_s=LeaseTerms().lease_s,
+        lease_s=site.lease_s or LeaseTerms().lease_s,
     )

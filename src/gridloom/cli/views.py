@@ -130,10 +130,10 @@ def where_and_since(job: Job, now_s: float) -> str:
         for task in job.attempt.placement.tasks
     )
     since = datetime.fromtimestamp(job.attempt.started_s, UTC)
-    age = format_duration(max(0.0, now_s - job.attempt.started_s))
+    ago = format_duration(max(0.0, now_s - job.attempt.started_s))
     return (
         f"{said} on {where}: attempt {job.attempt.number}, placed at "
-        f"{since:%Y-%m-%d %H:%M:%S} UTC, {age} ago"
+        f"{since:%Y-%m-%d %H:%M:%S} UTC, {ago} ago"
     )
 
 

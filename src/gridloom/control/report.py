@@ -110,6 +110,8 @@ def summary_rows(summary: Mapping[str, Any]) -> list[tuple[str, str]]:
 def attempt_line(attempt: Mapping[str, Any]) -> str:
     """Return one attempt as a sentence."""
     parts = []
+    if attempt.get("queued_s"):
+        parts.append(f"waited {format_duration(attempt['queued_s'])} in its sites' queues")
     if attempt["first_step"]:
         parts.append(f"training steps {attempt['first_step']} to {attempt['last_step']}")
     if attempt["resumed"] and attempt["first_step"]:

@@ -84,6 +84,7 @@ def _attempt(
         "number": attempt.number,
         "started_s": attempt.started_s,
         "ended_s": attempt.ended_s or None,
+        "queued_s": _queued_s(attempt),
         "resumed": attempt.resumed,
         "resumed_step": attempt.resumed_step,
         "notes": list(attempt.notes),
@@ -97,6 +98,12 @@ def _attempt(
         "sentence": outcome.sentence if outcome else None,
         "used": [_used(use) for use in used if use.attempt == attempt.number],
     }
+
+
+def _queued_s(attempt: Attempt) -> float | None:
+    """Return how long it waited in queues of its sites; nothing when it did not, or does still."""
+    until_s = attempt.ended_s if attempt.is_queued else attempt.queued_until_s
+    return round(until_s - attempt.started_s, 3) if until_s else None
 
 
 def _used(use: SiteUse) -> dict[str, Any]:

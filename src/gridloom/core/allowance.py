@@ -9,6 +9,7 @@ there with that part.
 import math
 
 import msgspec
+from msgspec.structs import replace
 
 from gridloom.base.units import format_duration
 from gridloom.core.shortage import Shortage
@@ -83,6 +84,12 @@ class Allowance(msgspec.Struct, kw_only=True):
         if queue.accelerator_hours:
             account = self.accounts.setdefault(queue.name, Account())
             account.holds[attempt] = Hold(devices=devices, started_s=now, predicted_s=predicted_s)
+
+    def delay(self, queue: str, attempt: str, now: float) -> None:
+        """Count an attempt that waited in its site's queue from ``now`` on."""
+        holds = self.accounts[queue].holds
+        if (held := holds.get(attempt)) is not None:
+            holds[attempt] = replace(held, started_s=now)
 
     def settle(self, queue: Queue, attempt: str, now: float) -> None:
         """Count what an attempt that ends has used, and no longer what it was predicted to."""

@@ -25,10 +25,10 @@ _HOUR_S = 3600.0
 
 def due_s(job: Job) -> float:
     """Return when the budget of a job that holds devices is spent; infinity for never."""
-    if not progress.is_limited(job):
-        return math.inf
     attempt = job.attempts[-1]
-    return attempt.started_s + _left_s(job, attempt.placement.price_per_hour)
+    if not progress.is_limited(job) or attempt.is_queued:
+        return math.inf
+    return attempt.begun_s + _left_s(job, attempt.placement.price_per_hour)
 
 
 def is_spent(job: Job, now: float) -> bool:
@@ -43,7 +43,7 @@ def used(job: Job, now: float) -> tuple[float, float]:
     """Return the seconds that the job ran and what they cost, the present attempt included."""
     if (attempt := job.attempt) is None:
         return job.run_s, job.cost
-    run_s = now - attempt.started_s
+    run_s = attempt.held_s(now)
     return job.run_s + run_s, job.cost + run_s * attempt.placement.price_per_hour / _HOUR_S
 
 

@@ -256,7 +256,7 @@ class Claims:
         """Return whether a running job is in a class behind the waiting one's by now."""
         policy, attempt = self.index.policy, other.attempts[-1]
         devices = attempt.placement.option.devices
-        had_s = other.device_s + devices * (self.now - attempt.started_s)
+        had_s = other.device_s + devices * attempt.held_s(self.now)
         mine = round(order.value(job, policy, self.now))
         if mine >= len(policy.attained_steps_s):
             return False

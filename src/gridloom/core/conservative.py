@@ -234,10 +234,9 @@ class Schedule:
         index, parts = self.index, self.index.promises.parts
         claims = []
         ends = {job_id: end_s for end_s, job_id in index.ends}
-        late_s = self.now - LATE_S
         for job_id, held in index.holdings.items():
             end_s = ends.get(job_id, math.inf)
-            if end_s <= late_s:
+            if end_s + LATE_S <= self.now:  # added as the next look at it is: never again at once
                 end_s = ends[job_id] = predicted_end_s(index.state.jobs[job_id], self.now)
             known = parts.get(job_id)
             if known is None or known[0] is not held:

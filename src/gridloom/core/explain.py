@@ -16,7 +16,7 @@ from gridloom.core.queueing import Block, Line, Pass
 from gridloom.core.shortage import Shortage
 from gridloom.core.state import State
 from gridloom.model.inventory import Inventory
-from gridloom.model.life import Job
+from gridloom.model.life import Job, JobState
 from gridloom.model.reason import Reason, Why
 from gridloom.model.spec import JobSpec, Option
 
@@ -45,7 +45,9 @@ def _apart(index: Index, job: Job) -> Reason | None:
         return sentences.no_inventory()
     if job.not_before_s > index.state.now_s:
         return job.reason
-    return pending.depends(unmet_dependencies(index.state, job))
+    others = unmet_dependencies(index.state, job)
+    jobs = index.state.jobs
+    return pending.depends(others, [one for one in others if jobs[one].state is JobState.STOPPED])
 
 
 def _walk(index: Index, asked: Mapping[str, Job]) -> Iterator[tuple[Job, Reason | None]]:

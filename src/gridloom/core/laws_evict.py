@@ -254,7 +254,7 @@ def _value(job: Job, policy: Policy, now: float) -> float:
         return order.value(job, policy, now)
     attempt = job.attempt
     devices = attempt.placement.option.devices if attempt else 0
-    return job.device_s + devices * (now - (attempt.started_s if attempt else now))
+    return job.device_s + devices * (attempt.held_s(now) if attempt else 0.0)
 
 
 def _lacks(  # one more argument than is usual: all of it is the scene

@@ -11,13 +11,21 @@ _NAMED_MAX = 4
 """Jobs or nodes that one sentence names; more are counted."""
 
 
-def depends(others: Sequence[str]) -> Reason:
-    """Return why a job waits that is to start after others."""
-    return Reason(
-        code=Why.DEPENDENCY,
-        sentence=f"waits for {', '.join(others[:_NAMED_MAX])}"
-        + (f" and {len(others) - _NAMED_MAX} more" if len(others) > _NAMED_MAX else ""),
-    )
+def depends(others: Sequence[str], stopped: Sequence[str] = ()) -> Reason:
+    """Return why a job waits that is to start after others.
+
+    Args:
+        others: All that it waits for.
+        stopped: Those of them that only a person can let go on.
+    """
+    named = [f"{one} (stopped)" if one in stopped else one for one in others[:_NAMED_MAX]]
+    sentence = f"waits for {', '.join(named)}"
+    if len(others) > _NAMED_MAX:
+        sentence += f" and {len(others) - _NAMED_MAX} more"
+    remedy = ""
+    if stopped:
+        remedy = f"`gridloom resume {stopped[0]}`, or submit this one again without that condition"
+    return Reason(code=Why.DEPENDENCY, sentence=sentence, remedy=remedy)
 
 
 def reserved(job: Job, now: float) -> Reason:

@@ -53,7 +53,7 @@ def end_s(job: Job, attempt: Attempt) -> float:
     left_s = remaining_s_at_start(job, attempt) * caution(job)
     left_s /= speed(job, placement.option, placement.step_s)
     restart_s = job.spec.forecast.restart_s if attempt.resumed else 0.0
-    predicted_s = attempt.started_s + restart_s + left_s
+    predicted_s = attempt.begun_s + restart_s + left_s
     return min(predicted_s, attempt.grace_until_s) if attempt.stop_sent else predicted_s
 
 

@@ -46,10 +46,24 @@ def heard(turn: Turn, job: Job, task: Task) -> None:
     """Take in that a live task runs, and let it run on, if it may; a task deemed dead is not."""
     if is_dead(turn, task):
         return
-    task.state, task.waits, task.expected_s = _HEARD, "", 0.0
+    task.state = _HEARD
+    if task.waits:
+        unqueue(turn, job, task)
     if job.state is _STARTING and not _is_awaited(job.attempts[-1]):
         turn.index.move(job, JobState.RUNNING)
     keep(turn, job, task)
+
+
+def unqueue(turn: Turn, job: Job, task: Task) -> None:
+    """Take in that a task has left its site's queue; the attempt has devices from the first on."""
+    attempt = job.attempts[-1]
+    is_first = attempt.is_queued
+    task.waits, task.expected_s = "", 0.0
+    if is_first:
+        attempt.queued_until_s = turn.now
+        _begin_to_hold(turn, job, attempt)
+        turn.index.retime(job)
+        turn.index.watch(job)
 
 
 def is_dead(turn: Turn, task: Task) -> bool:
@@ -67,7 +81,7 @@ def keep(turn: Turn, job: Job, task: Task) -> None:
         return
     if attempt.absent and comeback.is_dying(attempt, task):
         return
-    task.lease_until_s = turn.now + turn.terms.lease_s
+    task.lease_until_s = turn.lease_until_s(task.placement.site)
     turn.actions.append(
         RenewLease(
             job_id=job.job_id,
@@ -299,7 +313,7 @@ def _close_attempt(turn: Turn, job: Job) -> None:
     if job.state is not _STOPPING:
         turn.index.move(job, _STOPPING)
     job.run_s, job.cost = budget.used(job, turn.now)
-    job.device_s += attempt.placement.option.devices * (turn.now - attempt.started_s)
+    job.device_s += attempt.placement.option.devices * attempt.held_s(turn.now)
     attempt.ended_s = turn.now
     attempt.outcome = verdict.cause(attempt)
     comeback.forgo(job)
@@ -330,7 +344,16 @@ def _note_ends(turn: Turn, job: Job, attempt: Attempt) -> None:
         blame(turn, job, tasks_of(attempt))
 
 
+def _begin_to_hold(turn: Turn, job: Job, attempt: Attempt) -> None:
+    """Let the job's queue be charged for what the attempt uses from now on only."""
+    name, allowance = job.spec.queue, turn.state.allowance
+    if name in allowance.accounts:
+        allowance.delay(name, f"{job.job_id}/{attempt.number}", turn.now)
+
+
 def _settle(turn: Turn, job: Job, attempt: Attempt) -> None:
+    if attempt.is_queued:
+        _begin_to_hold(turn, job, attempt)
     name, allowance = job.spec.queue, turn.state.allowance
     if name in allowance.accounts:
         queue = turn.index.queues.get(name) or Queue(name=name)

@@ -30,7 +30,9 @@ def heard(turn: Turn, job: Job, task: Task, event: TaskWaiting | TaskArrived) ->
 
 def _arrived(turn: Turn, job: Job, task: Task, arrival: Arrival) -> None:
     news = task.arrival != arrival
-    task.waits, task.expected_s, task.arrival = "", 0.0, arrival
+    if task.waits:
+        reconcile.unqueue(turn, job, task)
+    task.arrival = arrival
     attempt = job.attempts[-1]
     site = task.placement.site if task.life > 1 else ""
     if (

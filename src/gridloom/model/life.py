@@ -223,6 +223,8 @@ class Attempt(msgspec.Struct, kw_only=True):
         independent_sites: Its program says that its sites go on without a lost one, and let it in
             again.
         absent: Lost sites that are to come back, by name, until they train again.
+        queued_until_s: When the first of its tasks left its site's queue, where all had waited; 0
+            before, and where none waited.
     """
 
     number: int
@@ -245,6 +247,21 @@ class Attempt(msgspec.Struct, kw_only=True):
     checkpoint_step: int = 0
     independent_sites: bool = False
     absent: dict[str, Absence] = msgspec.field(default_factory=dict)
+    queued_until_s: float = 0.0
+
+    @property
+    def is_queued(self) -> bool:
+        """Whether all of its tasks wait, or have ended waiting, in queues of their sites."""
+        return all(task.waits and task.life == 1 for task in self.tasks.values())
+
+    @property
+    def begun_s(self) -> float:
+        """Since when it has devices, unless it is queued still."""
+        return self.queued_until_s or self.started_s
+
+    def held_s(self, now: float) -> float:
+        """Return the seconds for which it has had devices by now: none while it is queued."""
+        return 0.0 if self.is_queued else now - self.begun_s
 
 
 class Job(msgspec.Struct, kw_only=True, omit_defaults=True):

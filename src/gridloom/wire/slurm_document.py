@@ -11,6 +11,7 @@ from gridloom.wire.documents_check import Document
 from gridloom.wire.documents_devices import DURATION, MEMORY
 from gridloom.wire.documents_values import Choice, Flag, Text, Value, Whole, wrong
 from gridloom.wire.documents_variables import VARIABLE_NAMES, VARIABLE_VALUE
+from gridloom.wire.ssh_document import SshDocument, to_ssh_access
 
 _WORD = Text("one word", r"[^\s,=]+")
 _GRES_PATTERN = r"[^\s,:()=]+(:[^\s,:()=]+)?"
@@ -186,7 +187,10 @@ class SlurmDocument(Document):
     python: Annotated[
         str | None,
         Text("the path of an interpreter", r"/\S+"),
-        Field(description="Python there that has gridloom. Default: the one that runs here."),
+        Field(
+            description="Python there that has gridloom. Default: the one that runs here; over SSH"
+            " and in a container `python3`."
+        ),
     ] = None
     environment: dict[str, Annotated[str, VARIABLE_VALUE]] = Field(
         {},
@@ -198,6 +202,11 @@ class SlurmDocument(Document):
     )
     container: SlurmContainerDocument | None = Field(
         None, description="What jobs run in. Default: the node itself."
+    )
+    ssh: SshDocument | None = Field(
+        None,
+        description="Its login host, where nothing of the site is seen from here. Default: commands"
+        " are run here, and nodes see the state directory.",
     )
 
 
@@ -222,6 +231,7 @@ def to_access(slurm: SlurmDocument) -> SlurmAccess:
         environment=slurm.environment,
         rest=_to_rest(slurm.rest) if slurm.rest else None,
         container=_to_container(slurm.container) if slurm.container else None,
+        ssh=to_ssh_access(slurm.ssh) if slurm.ssh else None,
     )
 
 

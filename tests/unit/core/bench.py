@@ -59,11 +59,11 @@ def asks(ranks: int = 4, **more: Any) -> JobSubmitted:
 class Bench:
     """A machine with one job ``x``; laws are checked after every step."""
 
-    def __init__(self, **more: Any) -> None:
+    def __init__(self, grid: InventoryChanged = GRID, **more: Any) -> None:
         self.machine = Machine()
         self.rng = random.Random(0)
         self.now = 100.0
-        self.step(GRID, asks(**more))
+        self.step(grid, asks(**more))
 
     def step(self, *events: AnyEvent, after: float = 0.0) -> list[AnyAction]:
         self.now += after

@@ -160,6 +160,16 @@ def test_a_job_waits_until_the_one_it_follows_has_succeeded() -> None:
     assert yard.ends("x") == ["y"]
 
 
+def test_who_waits_for_a_job_that_was_stopped_is_told_so() -> None:
+    yard = Yard(site("a", "4"))
+    yard.asks("x", 1)
+    yard.asks("y", 1, after=after("x"))
+    yard.step(StopRequested(job_id="x"))
+    yard.ends("x", code=Why.STOP_REQUESTED)
+    assert yard.reason("y").sentence == "waits for x (stopped)"
+    assert yard.reason("y").remedy.startswith("`gridloom resume x`")
+
+
 def test_it_is_not_before_others_while_it_waits_for_another_job() -> None:
     yard = Yard(site("a", "1"), blocked="stop")
     yard.asks("x", 1)

@@ -2,14 +2,24 @@
 
 from typing import Any
 
-from tests.unit.core.bench import STOP, A, B, Bench, renewed, stops
+from msgspec.structs import replace
+from tests.unit.core.bench import GRID, STOP, A, B, Bench, renewed, stops
 
+from gridloom.core import budget
 from gridloom.core.state import Mark
 from gridloom.model.action import AnyAction, OpenRendezvous
-from gridloom.model.event import NodeMarked, TaskArrived, TaskReady, TaskRefused, TaskWaiting
+from gridloom.model.event import (
+    InventoryChanged,
+    NodeMarked,
+    TaskArrived,
+    TaskReady,
+    TaskRefused,
+    TaskWaiting,
+)
 from gridloom.model.life import Arrival, JobState, Task, TaskState
+from gridloom.model.quota import Queue
 from gridloom.model.reason import Reason, Why
-from gridloom.model.spec import RetryPolicy
+from gridloom.model.spec import Budget, Forecast, RetryPolicy
 
 NODE = Arrival(node="n7", address="10.0.0.7", free_ports=((4000, 4009),))
 
@@ -181,3 +191,83 @@ def test_a_lost_task_speaks_against_the_node_where_it_stood() -> None:
     bench.step(*bench.ends(Why.SUPERVISOR_LOST, A))
     bench.step(*bench.ends(Why.PEER_LOST, B))
     assert bench.machine.state.failures == {"a/n7": ["x"]}
+
+
+# --- the time in a queue
+
+
+def queued(bench: Bench, for_s: float) -> None:
+    """Let both tasks wait so long, and be heard of all the time."""
+    bench.step(waits(bench, A), waits(bench, B))
+    for _ in range(round(for_s / 5.0)):
+        bench.step(waits(bench, A), waits(bench, B), after=5.0)
+
+
+def test_nobody_pays_for_the_time_in_a_queue() -> None:
+    bench = Bench(budget=Budget(run_s_max=30.0, cost_max=1000.0))
+    queued(bench, 100.0)
+    assert budget.used(bench.job, bench.now) == (0.0, 0.0)
+    bench.step(comes(bench, A), waits(bench, B))  # from here on a's devices are held, and paid
+    for _ in range(2):
+        bench.step(comes(bench, A), waits(bench, B), after=5.0)
+    assert bench.job.attempts[-1].begun_s == 200.0
+    bench.step(*bench.runs(A, B))
+    assert budget.used(bench.job, bench.now) == (10.0, 10.0)  # four devices, a quarter a second
+    for _ in range(3):
+        assert bench.job.state is JobState.RUNNING
+        bench.step(*bench.runs(A, B), after=5.0)
+    assert stops(bench.step(*bench.runs(A, B), after=5.0))[0][2] is Why.BUDGET_SPENT
+    bench.step(*bench.ends(Why.STOP_REQUESTED, A, B))
+    assert (bench.job.run_s, bench.job.device_s) == (30.0, 120.0)
+
+
+def test_what_ends_in_a_queue_has_cost_nothing() -> None:
+    bench = Bench()
+    queued(bench, 50.0)
+    bench.step(STOP)
+    bench.step(*bench.ends(Why.STOP_REQUESTED, A, B), after=1.0)
+    assert (bench.job.run_s, bench.job.cost, bench.job.device_s) == (0.0, 0.0, 0.0)
+    assert bench.job.attempts[-1].ended_s == bench.now
+
+
+def test_a_script_runs_without_a_word_of_where_it_came_up() -> None:
+    bench = Bench(forecast=Forecast(duration_s=40.0))
+    queued(bench, 50.0)
+    bench.step(*bench.runs(A))
+    assert bench.machine.index.ends == [(190.0, "x")], "it is predicted to end so long after that"
+    assert bench.job.attempts[-1].held_s(bench.now + 7.0) == 7.0
+
+
+def test_a_queue_of_ours_is_charged_for_what_was_held_only() -> None:
+    ours = Queue(name="q", accelerator_hours=1.0)
+    grid = InventoryChanged(inventory=replace(GRID.inventory, queues=(ours,)))
+    bench = Bench(grid, queue="q", forecast=Forecast(duration_s=40.0))
+    queued(bench, 50.0)
+    allowance = bench.machine.state.allowance
+    bench.step(comes(bench, A), comes(bench, B))
+    assert allowance.used_s(ours, bench.now) == 0.0
+    bench.step(*bench.runs(A, B), after=5.0)
+    assert allowance.used_s(ours, bench.now) == 20.0
+    bench.step(*bench.ends(Why.KILLED, A, B))
+    bench.step(after=60.0)
+    queued(bench, 50.0)
+    bench.step(STOP)
+    bench.step(*bench.ends(Why.STOP_REQUESTED, A, B))
+    assert allowance.used_s(ours, bench.now) == 20.0
+
+
+# --- leases
+
+
+def test_a_site_may_have_a_longer_lease_than_others() -> None:
+    sites = [replace(one, lease_s=30.0 if one.name == "b" else 0.0) for one in GRID.inventory.sites]
+    bench = Bench(InventoryChanged(inventory=replace(GRID.inventory, sites=tuple(sites))))
+    assert task(bench, A).lease_until_s == 106.0
+    assert task(bench, B).lease_until_s == 130.0
+    assert renewed(bench.step(*bench.runs(A, B), after=5.0)) == [(A, 111.0), (B, 135.0)]
+    for _ in range(6):
+        bench.step(*bench.runs(A), after=5.0)
+    assert bench.job.attempts[-1].outcome is None, "b has been silent for no longer than its lease"
+    bench.step(*bench.runs(A), after=4.0)
+    (lost,) = [one.outcome for one in bench.job.attempts[-1].tasks.values() if one.outcome]
+    assert lost.code is Why.LEASE_LAPSED

@@ -11,6 +11,8 @@ from gridloom.model.inventory import (
     Link,
     Node,
     Site,
+    SlurmAccess,
+    SshAccess,
 )
 from gridloom.wire.convert import to_inventory
 from gridloom.wire.documents import read_grid
@@ -105,6 +107,55 @@ bookings:
     bad = text.replace("hpc/n", "lab/n")
     assert sentences(bad) == [
         ":8: bookings[0].nodes: there is no node `lab/n1`; lab has: lab",
+    ]
+
+
+SSH = """
+sites:
+  hpc:
+    kind: slurm
+    slurm:
+      ssh:
+        host: login.hpc.example
+        directory: /scratch/me/gridloom/
+        user: me
+        port: 2222
+        key_file: ~/.ssh/id_ed25519
+        known_hosts: ~/.ssh/known_hosts
+        workdir: /proj/me
+        checkpoints: there
+  far: {kind: slurm, slurm: {ssh: {host: hpc, directory: /scratch}}, lease: 5min}
+  lab: {accelerators: cpu:2}
+  slow: {accelerators: cpu:2, lease: 10s}
+"""
+
+
+def test_a_site_may_be_reached_over_ssh() -> None:
+    hpc, far, lab, slow = to_inventory(read_grid(SSH.encode(), "g").document).sites
+    assert hpc.slurm == SlurmAccess(
+        ssh=SshAccess(
+            host="login.hpc.example",
+            directory="/scratch/me/gridloom",
+            user="me",
+            port=2222,
+            key_file="~/.ssh/id_ed25519",
+            known_hosts="~/.ssh/known_hosts",
+            workdir="/proj/me",
+            checkpoints="there",
+        )
+    )
+    assert far.slurm == SlurmAccess(ssh=SshAccess(host="hpc", directory="/scratch"))
+    assert [site.lease_s for site in (hpc, far, lab, slow)] == [60.0, 300.0, 0.0, 10.0]
+    bad = SSH.replace("/scratch/me/gridloom/", "~/gridloom").replace("port: 2222", "port: 0")
+    bad = bad.replace("host: hpc, ", "").replace("user: me", "user: me@there")
+    bad = bad.replace("lease: 10s", "lease: 1s")
+    assert sentences(bad) == [
+        ":8: sites.hpc.slurm.ssh.directory: found `~/gridloom`; write an absolute path without"
+        " spaces, as `/scratch/me/gridloom`",
+        ":9: sites.hpc.slurm.ssh.user: found `me@there`; write a login name",
+        ":10: sites.hpc.slurm.ssh.port: found `0`; write a whole number from 1 to 65535",
+        ":15: sites.far.slurm.ssh.host: is missing; write a host name, an address or an alias",
+        ":17: sites.slow.lease: found `1s`; write a duration of at least 3",
     ]
 
 

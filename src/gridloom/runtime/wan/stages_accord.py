@@ -177,6 +177,8 @@ class Accord:
         self.trained += trains
         self._again = self._next[1] if self._next[0] == self.done + 1 else 0
         self._own, self.outcome, self._is_behind_ready = None, None, False
+        if self._again:  # who told it was ahead of this stage; the others may not have heard of it
+            self._begin_again(None)
 
     def _begin_again(self, told: int | None) -> None:
         self._own, self._is_behind_ready = None, False

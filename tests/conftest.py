@@ -54,8 +54,10 @@ def unmeasured() -> Iterator[None]:
 
 
 def pytest_collection(session: pytest.Session) -> None:
-    is_spread = session.config.getoption("numprocesses", None)  # others collect
-    if sys.gettrace() is not None and not is_spread:
+    if session.config.getoption("numprocesses", None):  # other processes run the tests
+        sys.settrace(None)
+        threading.settrace(None)
+    elif sys.gettrace() is not None:
         with unmeasured():
             for name in LOADED:
                 import_module(name)

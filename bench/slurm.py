@@ -35,6 +35,7 @@ from gridloom.sites.slurm.client import SlurmClient
 from gridloom.sites.slurm.driver import SlurmDriver
 from gridloom.sites.slurm.engine import SlurmEngine
 from gridloom.sites.slurm.engines import Engines
+from gridloom.sites.ssh.hosts import SshHosts
 from gridloom.sites.threads import DaemonExecutor
 from gridloom.wire.agent import RankOrder, TaskOrder, TaskRef
 from gridloom.wire.launch import Rank
@@ -85,7 +86,7 @@ class Cluster:
         return done.stdout
 
     def engine(self, way: str) -> SlurmEngine:
-        return Engines(SlurmClient(), CLOCK).of(self.ways[way])
+        return Engines(lambda _: SlurmClient(), CLOCK).of(self.ways[way])
 
     @contextmanager
     def counted(self, into: Counter[str]) -> Iterator[None]:
@@ -195,7 +196,7 @@ class Watch:
     def driver(self, way: str, engine: SlurmEngine | None = None) -> SlurmDriver:
         """Return one that remembers nothing; it takes over what was handed in, whatever way."""
         asked = engine or self.bed.engine(way)
-        return SlurmDriver(self.runs, self.clock, lambda _: asked, Inline())
+        return SlurmDriver(self.runs, self.clock, lambda _: asked, Inline(), SshHosts(CLOCK).of)
 
     def cycle(self, driver: SlurmDriver) -> list[AnyEvent]:
         """Let the driver look once, here and not in a thread of its own; return what it tells."""
@@ -295,7 +296,8 @@ def _by_sbatch(bed: Cluster, mark: Path) -> None:
 
 
 def _by_driver(bed: Cluster, place: Path, way: str, mark: Path) -> None:
-    driver = SlurmDriver(place / "runs", CLOCK, Engines(SlurmClient(), CLOCK).of, DaemonExecutor())
+    engines, hosts = Engines(lambda _: SlurmClient(), CLOCK), SshHosts(CLOCK)
+    driver = SlurmDriver(place / "runs", CLOCK, engines.of, DaemonExecutor(), hosts.of)
     one = order(place / "runs", mark.name, _program(mark))
     driver.submit(Site(name="here", kind="slurm", nodes=(), slurm=bed.ways[way]), [one])
     while not mark.exists():

@@ -1,6 +1,8 @@
 """Users' own batch scripts, unchanged, at a real Slurm: output, signals, arrays, preemption."""
 
 import json
+import os
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -9,20 +11,41 @@ from tests.beds.test_slurm import Cluster, Desk
 
 pytestmark = [pytest.mark.bed, pytest.mark.timeout(120)]
 
+PORT = 28100
+SRC = Path(__file__).parents[2] / "src"
+
 
 @pytest.fixture(scope="module")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    cluster = Cluster(tmp_path_factory.mktemp("sbatch-bed"), "sbatch", 28100)
-    try:
-        yield cluster
-    finally:
-        cluster.stop()
+def cluster() -> Iterator[Cluster]:
+    # slurmrestd runs as nobody, who may not pass through the directories of a test run
+    with tempfile.TemporaryDirectory(prefix="gridloom-sbatch-") as place:
+        Path(place).chmod(0o755)
+        cluster = Cluster(Path(place), "sbatch", PORT, "--rest-address", "127.0.0.1")
+        try:
+            yield cluster
+        finally:
+            cluster.stop()
 
 
 @pytest.fixture
 def desk(tmp_path: Path, cluster: Cluster) -> Desk:
     cluster.says("scancel", "--user=root")
     return Desk(tmp_path, {"hpc": cluster})
+
+
+@pytest.fixture(params=["sbatch", "slurmrestd"])
+def either(request: pytest.FixtureRequest, desk: Desk, cluster: Cluster) -> Desk:
+    """A desk whose site is asked by commands, or through slurmrestd alone."""
+    if request.param == "slurmrestd":
+        token = desk.place / "token"
+        token.write_text(cluster.says("scontrol", "token", "lifespan=3600"))
+        grid = json.loads((desk.place / "grid.yaml").read_text())
+        access = grid["sites"]["hpc"]["slurm"]
+        url = f"http://127.0.0.1:{PORT + 3}"
+        access["rest"] = {"url": url, "user": "root", "token_file": str(token)}
+        access["environment"] = {"SLURM_CONF": cluster.conf, "PYTHONPATH": str(SRC)}
+        (desk.place / "grid.yaml").write_text(json.dumps(grid))
+    return desk
 
 
 def submit(desk: Desk, script: str, monkeypatch: pytest.MonkeyPatch) -> list[str]:
@@ -38,24 +61,30 @@ def submit(desk: Desk, script: str, monkeypatch: pytest.MonkeyPatch) -> list[str
 
 
 def test_a_script_runs_as_it_is(
-    desk: Desk, cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+    either: Desk, cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    desk = either
     script = """#!/bin/bash -e
-#SBATCH -J two-nodes --nodes=2 --ntasks-per-node=2
+#SBATCH -J two-nodes --nodes=2 --ntasks-per-node=2 -c 2 --mem-per-cpu=50M -m cyclic --nice=5
 #SBATCH --output=out-%x.txt --error=err.txt --time=5
 cd "$SLURM_SUBMIT_DIR"
 echo "to its errors" >&2
-echo "job=$SLURM_JOB_NAME tasks=$SLURM_NTASKS rank=${RANK-none} in=$PWD"
+echo "job=$SLURM_JOB_NAME tasks=$SLURM_NTASKS rank=${RANK-none} in=$PWD home=$HOME"
+scontrol show job "$SLURM_JOB_ID" > job.txt
 srun bash -c 'echo "proc=$SLURM_PROCID rank=${RANK-none} node=$SLURMD_NODENAME"'
 """
     (job_id,) = submit(desk, script, monkeypatch)
     job = desk.ends(job_id)
     assert (job["state"], job["attempt"]) == ("succeeded", 1)
     lines = (desk.place / "out-two-nodes.txt").read_text().splitlines()
-    assert lines[0] == f"job=two-nodes tasks=4 rank=none in={desk.place}"
+    home = os.environ["HOME"]
+    assert lines[0] == f"job=two-nodes tasks=4 rank=none in={desk.place} home={home}"
     assert sorted(lines[1:]) == [
-        f"proc={number} rank=none node=sbatch-n{number // 2}" for number in range(4)
+        f"proc={number} rank=none node=sbatch-n{number % 2}" for number in range(4)
     ]
+    said = dict(word.split("=", 1) for word in (desk.place / "job.txt").read_text().split())
+    assert (said["NumTasks"], said["CPUs/Task"], said["NumNodes"]) == ("4", "2", "2")
+    assert (said["MinMemoryCPU"], said["Nice"], said["TimeLimit"]) == ("50M", "5", "00:05:00")
     assert (desk.place / "err.txt").read_text() == "to its errors\n"
     assert desk.log(job_id, 1, 0) == " ".join(lines).split(), "gridloom shows the same"
     assert cluster.queue() == []
@@ -107,9 +136,25 @@ while :; do sleep 0.1; done
     assert cluster.queue() == []
 
 
-def test_a_script_that_puts_itself_back_goes_on_as_the_next_attempt(
-    desk: Desk, cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+def test_what_an_old_slurmrestd_cannot_be_asked_for_is_told(
+    either: Desk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    script = "#!/bin/bash\n#SBATCH --signal=B:USR1@20 --contiguous --output=o.txt\ntrue\n"
+    (job_id,) = submit(either, script, monkeypatch)
+    job = either.ends(job_id)
+    if "rest" not in (either.place / "grid.yaml").read_text():
+        assert job["state"] == "succeeded"
+    else:
+        assert job["state"] == "failed"
+        for option in ("--signal", "--contiguous"):
+            sentence = f"{option}: slurmrestd's v0.0.38 cannot be asked for this"
+            assert sentence in job["reason"]["sentence"]
+
+
+def test_a_script_that_puts_itself_back_goes_on_as_the_next_attempt(
+    either: Desk, cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    desk = either
     script = """#!/bin/bash
 #SBATCH --requeue --output=out.txt --open-mode=append
 echo "start ${SLURM_RESTART_COUNT-first}"

@@ -154,8 +154,21 @@ IN_FILE: dict[str, tuple[str, dict[str, Any], str, str, str]] = {
     ),
     "qos": ("", {"qos": "fast"}, "qos", "no quality of service fast", "Invalid qos"),
     "partition": ("", {"partition": "nowhere"}, "partition", "no partition nowhere", ""),
-    "feature": ("", {"constraint": "a100&ib"}, "features", "has the feature ib", ""),
-    "reservation": ("", {"reservation": "ours"}, "reservation", "no reservation ours", ""),
+    "feature": ("", {"constraint": "a100&ib"}, "features", "has the feature ib", "feature"),
+    "reservation": (
+        "",
+        {"reservation": "ours"},
+        "reservation",
+        "no reservation ours",
+        "reservation is invalid",
+    ),
+    "reservation, and what it would hide": (
+        "{'ckb-n[0-8]': {accelerators: 'a100:8'}}",
+        {"gres": {"a100": "gpu:a100"}, "reservation": "ours"},
+        "reservation",
+        "no reservation ours",
+        "node configuration is not available",
+    ),
 }
 
 
@@ -167,6 +180,11 @@ def test_what_is_wrong_in_the_grid_file(desk: Desk, name: str) -> None:
     assert first[:2] == ("fail", check)
     assert words in first[2]
     assert any(refusal in said for _, what, said in found if what == "trial") == bool(refusal)
+
+
+def test_a_probe_goes_without_a_wrong_reservation(desk: Desk) -> None:
+    found = desk.probed(reservation="ours")
+    assert [one[:2] for one in found] == [("fail", "reservation"), ("fail", "trial")]
 
 
 def test_what_slurm_lets_nobody_do(desk: Desk) -> None:

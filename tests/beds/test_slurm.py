@@ -53,12 +53,12 @@ while step < int(sys.argv[1]):
 class Cluster:
     """A Slurm of our own."""
 
-    def __init__(self, place: Path, name: str, port: int) -> None:
+    def __init__(self, place: Path, name: str, port: int, *options: str) -> None:
         self.place, self.name = place / name, name
         self.up = [
             str(SLURM / "slurm_up.sh"), "--dir", str(self.place), "--name", name,
             "--base-port", str(port), "--nodes", "2", "--gpus-per-node", "0",
-            "--cpus-per-node", "4", "--no-rest", "--grace", "10",
+            "--cpus-per-node", "4", "--grace", "10", *(options or ("--no-rest",)),
         ]  # fmt: skip
         self.start()
 
@@ -128,6 +128,7 @@ class Desk:
         sites: dict[str, Any] = {
             name: {
                 "kind": "slurm",
+                "lease": "6s",  # as short as anywhere: what waits or runs must be heard of
                 "nodes": {f"{name}-n[0-1]": {"accelerators": "cpu:2"}},
                 "slurm": {
                     "network": "127.0.0.0/8",

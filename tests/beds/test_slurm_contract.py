@@ -27,6 +27,7 @@ from gridloom.ports.driver import Driver
 from gridloom.sites.slurm.client import SlurmClient
 from gridloom.sites.slurm.driver import SlurmDriver
 from gridloom.sites.slurm.engines import Engines
+from gridloom.sites.ssh.hosts import SshHosts
 from gridloom.sites.threads import DaemonExecutor
 from gridloom.wire.agent import TaskOrder, TaskRef, gang_directory
 
@@ -82,8 +83,8 @@ class SlurmHarness(DriverHarness):
         self._eyes = self.driver()
 
     def driver(self) -> Driver:
-        engines = Engines(SlurmClient(), CLOCK)
-        return SlurmDriver(self.runs, CLOCK, engines.of, DaemonExecutor())
+        engines = Engines(lambda _: SlurmClient(), CLOCK)
+        return SlurmDriver(self.runs, CLOCK, engines.of, DaemonExecutor(), SshHosts(CLOCK).of)
 
     def look(self, order: TaskOrder) -> None:
         self._eyes.observe([order.task])

@@ -36,6 +36,7 @@ class Script:
         batch: What else a site's own scheduler is asked for.
         kinds: Of devices that it can do with, best first.
         told: What becomes of each of its options.
+        counts_as: What it is counted as that uses no device, where every node has some; else empty.
         is_plain: No site that it may use has Slurm: it runs as any script does.
     """
 
@@ -43,6 +44,7 @@ class Script:
     batch: Batch
     kinds: tuple[str, ...]
     told: tuple[Told, ...]
+    counts_as: str
     is_plain: bool
 
 
@@ -95,6 +97,7 @@ def read_script(data: bytes, path: Path, inventory: Inventory, here: Path) -> Sc
         batch=Batch(options=handed.options, submitted_in=str(here), warning=handed.warning),
         kinds=tuple(kind for kind, found in kinds.items() if found == (nodes, per_node)),
         told=handed.told,
+        counts_as=_counts_as(size, first, per_node),
         is_plain=is_plain,
     )
 
@@ -149,15 +152,30 @@ def _sites(
 def _kinds(
     size: Size, sites: Sequence[Site], access: Mapping[str, SlurmAccess]
 ) -> dict[str, tuple[int, int]]:
-    """Return the kinds of devices that a script can do with: how many nodes, how many of each."""
+    """Return the kinds of devices that a script can do with: how many nodes, how many of each.
+
+    One that needs processors alone has those of nodes without devices, or else of any.
+    """
     found: dict[str, tuple[int, int]] = {}
+    beside: dict[str, tuple[int, int]] = {}
     for site in sites:
         largest = sorted(site.nodes, key=lambda node: -node.count)  # the fewest nodes can do
         for node in largest:
-            wanted = size.on(node.accelerator, node, access[site.name])
-            if wanted is not None:
-                found.setdefault(node.accelerator, wanted)
-    return found
+            kind = node.accelerator
+            if (wanted := size.on(kind, node, access[site.name])) is not None:
+                found.setdefault(kind, wanted)
+            elif kind != CPU and (stands := size.beside_devices(node)) is not None:
+                beside.setdefault(kind, stands)
+    return found or beside
+
+
+def _counts_as(size: Size, kind: str, per_node: int) -> str:
+    if kind == CPU or size.of_node or size.of_job:
+        return ""
+    return (
+        f"it asks for processors alone, and every node has accelerators: gridloom counts it as"
+        f" {per_node} {kind} on each node"
+    )
 
 
 def _device_problems(
@@ -165,15 +183,15 @@ def _device_problems(
 ) -> Iterator[Problem]:
     if kinds:
         return
-    there = ", ".join(sorted({node.accelerator for site in sites for node in site.nodes}))
     where = ", ".join(site.name for site in sites)
     if size.of_node or size.of_job:
+        there = ", ".join(sorted({node.accelerator for site in sites for node in site.nodes}))
         yield Problem(f"{where} has no such devices", f"there are: {there}", file, line)
     else:
-        remedy = f"write #SBATCH --gpus-per-node=N: there are {there}"
-        yield Problem(
-            f"it asks for processors alone, and {where} has no `{CPU}`", remedy, file, line
-        )
+        each = size.of_one(size.nodes or size.tasks)
+        remedy = "ask for fewer processors a task, or let the tasks stand on more --nodes"
+        found = f"it asks for {each} processors of one node, and {where} has none so large"
+        yield Problem(found, remedy, file, line)
 
 
 def _queue_problems(

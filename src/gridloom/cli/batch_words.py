@@ -30,4 +30,8 @@ def notes(script: Script) -> list[str]:
     lost = [
         f"{file}:{one.line}: {one.written}: {one.sentence}" for one in script.told if one.is_lost
     ]
-    return [*lost, _PLAIN] if script.is_plain else lost
+    return [
+        *lost,
+        *([script.counts_as] if script.counts_as else []),
+        *([_PLAIN] if script.is_plain else []),
+    ]

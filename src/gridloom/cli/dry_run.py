@@ -1,6 +1,7 @@
 """What each site's scheduler would be handed for a job, without handing it in."""
 
 import shlex
+import socket
 import sys
 from collections.abc import Callable, Sequence
 from itertools import groupby
@@ -20,6 +21,7 @@ from gridloom.sites.kube.gang import FORMS
 from gridloom.sites.kube.gang import submission as kube_submission
 from gridloom.sites.kube.render import manifests, to_yaml
 from gridloom.sites.local.render import supervisor_argv
+from gridloom.sites.remote.places import places
 from gridloom.sites.slurm import command
 from gridloom.sites.slurm.hand_in import handed_in
 from gridloom.wire.agent import TaskOrder, task_directory
@@ -56,7 +58,7 @@ def handouts(prepared: Prepared, settings: Settings, python: str = "") -> tuple[
     Raises:
         InputError: A site cannot be asked for what the job needs.
     """
-    start, terms = expected_start(prepared), LeaseTerms()
+    start = expected_start(prepared)
     sites = {site.name: site for site in prepared.grid.inventory.sites}
     first = sites[start.placement.tasks[0].site]
     orders = task_orders(
@@ -64,8 +66,8 @@ def handouts(prepared: Prepared, settings: Settings, python: str = "") -> tuple[
         prepared.spec,
         settings.runs / prepared.job_id,
         master_port=first.ports[0],
-        lease_s=terms.lease_s,
-        lapse_grace_s=terms.kill_margin_s,  # neither of these two stands in what is handed in
+        sites=sites,
+        terms=LeaseTerms(),
     )
     makers: dict[str, _Maker] = {"local": _local, "slurm": _slurm, "kubernetes": _kubernetes}
     found = []
@@ -97,15 +99,19 @@ def _local(site: Site, orders: Sequence[TaskOrder], runs: Path, python: str) -> 
 
 
 def _slurm(site: Site, orders: Sequence[TaskOrder], runs: Path, python: str) -> Handout:
-    access = site.slurm or SlurmAccess()
-    script = handed_in(orders, runs, access, python).script
+    access, to = site.slurm or SlurmAccess(), None
+    if access.ssh is not None:
+        there = {"runs": str(runs), "work": orders[0].workdir, "owner": socket.gethostname()}
+        to = places(access.ssh, **there)
+    script = handed_in(orders, runs, access, python, to).script
     variables = [f"{name}={value}" for name, value in access.environment.items()]
     words = (*(("env", *variables) if variables else ()), *command.sbatch())
+    far = f" at {access.ssh.host}" if access.ssh is not None else ""
     return Handout(
         site=site.name,
         kind=site.kind,
         nodes=(),
-        through=access.rest.url if access.rest else "sbatch",
+        through=access.rest.url if access.rest else f"sbatch{far}",
         commands=() if access.rest else (words,),
         text=script,
     )

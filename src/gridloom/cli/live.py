@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 
 from gridloom.base.system import SystemClock
 from gridloom.base.units import format_duration
-from gridloom.cli.lookup import all_jobs
+from gridloom.cli.lookup import look
 from gridloom.cli.plan_progress import reported
 from gridloom.cli.views import progress_of, total_steps
 from gridloom.cli.wiring import Plane
@@ -62,15 +62,15 @@ def live(plane: Plane | None) -> Live:
         now_s = SystemClock().now_s()
         return Live(state=State(), pending=(), jobs={}, inventory=None, now_s=now_s, durations={})
     letters = tuple(letter.event for letter in plane.journal.letters())
-    jobs, state, now_s = all_jobs(plane), plane.state(), plane.clock.now_s()
+    seen = look(plane)
     grids = [fact.inventory for fact in letters if isinstance(fact, InventoryChanged)]
     return Live(
-        state=state,
+        state=seen.state,
         pending=letters,
-        jobs=jobs,
-        inventory=grids[-1] if grids else state.inventory,
-        now_s=now_s,
-        durations=_durations(plane, jobs, now_s),
+        jobs=seen.jobs,
+        inventory=grids[-1] if grids else seen.state.inventory,
+        now_s=seen.now_s,
+        durations=_durations(plane, seen.jobs, seen.now_s),
     )
 
 

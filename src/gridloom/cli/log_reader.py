@@ -11,7 +11,11 @@ _BLOCK_BYTES = 1 << 20
 
 
 class LogReader:
-    """Knows how far each rank's log was shown."""
+    """Knows how far each rank's log was shown.
+
+    Attributes:
+        has_shown: Whether there was anything to show.
+    """
 
     def __init__(
         self, run_dir: Path, *, rank: int | None, attempt: int | None, as_json: bool
@@ -24,6 +28,7 @@ class LogReader:
         self._tails: dict[Path, _Tail] = {}
         self._newest = 0
         self._first = True
+        self.has_shown = False
 
     def show(self, newest: int, tail: int | None, *, over: bool) -> None:
         """Print what is new; at the first look only the last ``tail`` lines of each rank.
@@ -58,6 +63,7 @@ class LogReader:
         return sorted(found)
 
     def _print(self, attempt: int, rank: int, text: str) -> None:
+        self.has_shown = True
         if self._as_json:
             emit({"attempt": attempt, "rank": rank, "line": text})
         elif self._rank is None:

@@ -35,6 +35,7 @@ def logs(
     from gridloom.base.errors import InputError
     from gridloom.cli.log_reader import LogReader
     from gridloom.cli.lookup import all_jobs, find_job, open_plane
+    from gridloom.cli.output import say
     from gridloom.model.life import OVER
 
     plane = open_plane()
@@ -56,4 +57,8 @@ def logs(
         now = plane.state().jobs.get(found.job_id, found)
     if rank is not None and not reader.has_rank():
         raise InputError(f"{found.job_id} has no output of rank {rank}; ranks count from 0")
+    if not (reader.has_shown or json or tail == 0):
+        yet = "" if over else " yet"
+        more = f"it is {now.state.value}; `gridloom why {found.job_id}` tells more"
+        say(f"{found.job_id} has printed nothing{yet}: {more}", stderr=True)
     return 0

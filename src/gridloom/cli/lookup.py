@@ -2,12 +2,14 @@
 
 import difflib
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 from gridloom.base.errors import InputError
 from gridloom.cli import settings
 from gridloom.cli.arrays import jobs_of_array
 from gridloom.cli.home import usable
 from gridloom.cli.wiring import Plane
+from gridloom.core.state import State
 from gridloom.model.event import JobSubmitted
 from gridloom.model.life import OVER, Job
 
@@ -30,16 +32,37 @@ def open_plane() -> Plane:
     return Plane(found)
 
 
-def all_jobs(plane: Plane) -> dict[str, Job]:
+@dataclass(frozen=True, kw_only=True)
+class Seen:
+    """What there was at one moment.
+
+    Attributes:
+        jobs: All jobs by id, with those that were handed in but not taken up yet.
+        state: All that the scheduler knew.
+        now_s: When.
+    """
+
+    jobs: Mapping[str, Job]
+    state: State
+    now_s: float
+
+
+def all_jobs(plane: Plane) -> Mapping[str, Job]:
     """Return all jobs by id, with those that were handed in but not taken up yet."""
+    return look(plane).jobs
+
+
+def look(plane: Plane) -> Seen:
+    """Return what there is now."""
     letters = plane.journal.letters()  # read first: a job is then in one of both, or in both
-    jobs = dict(plane.state().jobs)
+    state = plane.state()
+    jobs = dict(state.jobs)
     for letter in letters:
         fact = letter.event
         if isinstance(fact, JobSubmitted) and fact.job_id not in jobs:
             job = Job(job_id=fact.job_id, spec=fact.spec, submitted_s=fact.submitted_s)
             jobs[fact.job_id] = job
-    return jobs
+    return Seen(jobs=jobs, state=state, now_s=plane.clock.now_s())
 
 
 def find_job(jobs: Mapping[str, Job], wanted: str) -> Job:

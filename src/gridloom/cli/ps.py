@@ -7,6 +7,8 @@ from cyclopts import Parameter
 from gridloom.cli.flags import Json
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from gridloom.control.progress import Progress
     from gridloom.model.life import Job
 
@@ -22,31 +24,23 @@ def ps(
     from gridloom.cli import settings
     from gridloom.cli.alone import warn_if_alone
     from gridloom.cli.home import usable
-    from gridloom.cli.lookup import all_jobs
     from gridloom.cli.marks import mark_text, marks_json
     from gridloom.cli.output import console, emit, say, table
-    from gridloom.cli.views import job_json, progress_of
+    from gridloom.cli.views import job_json, look_with_progress
     from gridloom.cli.wiring import Plane
-    from gridloom.model.life import OVER
 
     found = usable(settings.read())
     plane = Plane(found) if found.journal.exists() else None
-    jobs = list(all_jobs(plane).values()) if plane else []
-    jobs = [job for job in jobs if all_ or job.state not in OVER]
-    jobs.sort(key=lambda job: (job.submitted_s, job.job_id))
-    if plane is None or not jobs:
-        if json:
-            emit({"jobs": [], "marks": marks_json(plane.state().marks) if plane else []})
-        else:
-            say("no jobs" if all_ else "no jobs under way; --all lists more", stderr=True)
-        return 0
-    now_s = plane.clock.now_s()
-    marks = plane.state().marks
-    shown = [(job, progress_of(plane, job)) for job in jobs]
+    if plane is None:
+        return _nothing(all_=all_, json=json)
+    seen, shown = look_with_progress(plane, lambda jobs: _listed(jobs.values(), all_=all_))
+    now_s, marks = seen.now_s, seen.state.marks
     if json:
         listed = [job_json(job, progress, now_s) for job, progress in shown]
         emit({"jobs": listed, "marks": marks_json(marks)})
         return 0
+    if not shown:
+        return _nothing(all_=all_, json=json)
     rows = [_row(job, progress, now_s) for job, progress in shown]
     columns = ("job", "state", "attempt", "ranks", "step", "tokens/s", "left", "run time")
     console().print(
@@ -60,8 +54,25 @@ def ps(
     )
     for domain, mark in sorted(marks.items()):
         say(mark_text(domain, mark, now_s), stderr=True)
-    warn_if_alone(plane, jobs, now_s)
+    warn_if_alone(plane, [job for job, _ in shown], now_s)
     return 0
+
+
+def _nothing(*, all_: bool, json: bool) -> int:
+    from gridloom.cli.output import emit, say
+
+    if json:
+        emit({"jobs": [], "marks": []})
+    else:
+        say("no jobs" if all_ else "no jobs under way; --all lists more", stderr=True)
+    return 0
+
+
+def _listed(jobs: "Iterable[Job]", *, all_: bool) -> "list[Job]":
+    from gridloom.model.life import OVER
+
+    listed = [job for job in jobs if all_ or job.state not in OVER]
+    return sorted(listed, key=lambda job: (job.submitted_s, job.job_id))
 
 
 def _row(job: "Job", progress: "Progress", now_s: float) -> tuple[str, ...]:

@@ -73,7 +73,10 @@ def _tell(name: str, kind: str, looked: "Sequence[Finding]") -> None:
     from gridloom.cli.output import console, say, table
 
     say(f"{name} ({kind})")
-    rows = [(one.state, one.check, one.found, one.remedy) for one in looked]
+    rows = [
+        (one.state, f"{one.check}: {one.of}" if one.of else one.check, one.found, one.remedy)
+        for one in looked
+    ]
     columns = ("", "check", "found", "remedy")
     console().print(table(columns, rows, whole=("", "check")))
     say("")

@@ -15,20 +15,22 @@ from gridloom.cli.settings import Settings
 from gridloom.cli.wiring import kube_client, slurm_of
 from gridloom.core.turn import LeaseTerms
 from gridloom.model.inventory import Site, SlurmAccess
-from gridloom.sites.finding import Finding, fail, has_failed, ok
+from gridloom.sites.finding import Finding, fail, failed, ok
 from gridloom.sites.kube.api import Place
 from gridloom.sites.kube.diagnose import diagnose as kube_diagnose
+from gridloom.sites.kube.diagnose import holds_all as kube_holds_all
 from gridloom.sites.kube.facts import Facts as KubeFacts
 from gridloom.sites.kube.gather import NODES_PATH
 from gridloom.sites.kube.gather import gather as kube_gather
 from gridloom.sites.kube.inventory import with_nodes as kube_with_nodes
 from gridloom.sites.kube.probe import probe as kube_probe
 from gridloom.sites.local.inventory import discover
-from gridloom.sites.probe import Probed, diagnose_probe
-from gridloom.sites.slurm.diagnose import diagnose
+from gridloom.sites.probe import NOT_PROBED, Probed, diagnose_probe
+from gridloom.sites.slurm.diagnose import diagnose, holds_all
 from gridloom.sites.slurm.gather import gather, tried
 from gridloom.sites.slurm.inventory import Cluster, with_nodes
 from gridloom.sites.slurm.probe import probe as slurm_probe
+from gridloom.sites.slurm.relaxed import NARROWING, left_out, relaxed
 
 
 def findings_of(site: Site, settings: Settings, *, probe_s: float | None) -> tuple[Finding, ...]:
@@ -52,13 +54,14 @@ def _local(site: Site, _: Settings, __: float | None) -> tuple[Finding, ...]:
     here = {node.accelerator: node for found in discover().sites for node in found.nodes}
     wanted = {node.accelerator: node.count for node in site.nodes}
     return tuple(
-        ok("devices", f"{here[kind].count} {kind} of {format_bytes(here[kind].memory_bytes)}")
+        ok("devices", f"{here[kind].count} of {format_bytes(here[kind].memory_bytes)}", of=kind)
         if kind in here and here[kind].count >= count
         else fail(
             "devices",
             f"the grid file gives a node {count} {kind}, this machine has"
             f" {', '.join(f'{node.count} {name}' for name, node in here.items())}",
             "write what `gridloom doctor` tells",
+            of=kind,
         )
         for kind, count in wanted.items()
     )
@@ -67,18 +70,28 @@ def _local(site: Site, _: Settings, __: float | None) -> tuple[Finding, ...]:
 def _slurm(site: Site, settings: Settings, probe_s: float | None) -> tuple[Finding, ...]:
     engine, commands = slurm_of(site)
     facts = gather(site, engine, commands, SystemClock())
-    if not facts.trouble:
-        site = _with_nodes(site, facts.cluster)
-        if commands is not None:
-            facts = replace(facts, trials=tried(site, commands))
     found = diagnose(site, facts)
-    if probe_s is None or has_failed(found):
+    if facts.trouble:
         return found
+    access, wrong = site.slurm or SlurmAccess(), failed(found)
+    site = _with_nodes(site, facts.cluster, relaxed(access, wrong))
+    if commands is not None:
+        facts = replace(facts, trials=tried(site, commands, wrong))
+    found = diagnose(site, facts)
+    if probe_s is None:
+        return found
+    if holds_all(found):
+        return (*found, NOT_PROBED)
+    # A job of seconds outside of a reservation that is not there does no harm; one that somebody
+    # else is charged for might
+    left = wrong & NARROWING
+    asked = replace(site, slurm=relaxed(site.slurm or SlurmAccess(), left))
 
     def run(place: Path) -> Probed:
-        return slurm_probe(site, engine, place, timeout_s=probe_s, clock=SystemClock())
+        probed = slurm_probe(asked, engine, place, timeout_s=probe_s, clock=SystemClock())
+        return replace(probed, without=left_out(access, left))
 
-    return (*found, *_probed(site, settings, run, (site.slurm or SlurmAccess()).network))
+    return (*found, *_probed(site, settings, run, access.network))
 
 
 def _kubernetes(site: Site, settings: Settings, probe_s: float | None) -> tuple[Finding, ...]:
@@ -92,9 +105,12 @@ def _kubernetes(site: Site, settings: Settings, probe_s: float | None) -> tuple[
         if not site.nodes:
             with contextlib.suppress(SiteError):  # the findings will say why
                 site = kube_with_nodes(site, api.ask(NODES_PATH).body)
-        found = kube_diagnose(site, kube_gather(site, api, settings.runs, clock))
-        if probe_s is None or has_failed(found):
+        facts = kube_gather(site, api, settings.runs, clock)
+        found = kube_diagnose(site, facts)
+        if facts.trouble or probe_s is None:
             return found
+        if facts.refusal or kube_holds_all(site, found):
+            return (*found, NOT_PROBED)
 
         def run(place: Path) -> Probed:
             return kube_probe(site, api, place, timeout_s=probe_s, clock=clock)
@@ -102,14 +118,22 @@ def _kubernetes(site: Site, settings: Settings, probe_s: float | None) -> tuple[
         return (*found, *_probed(site, settings, run, access.network))
 
 
-def _with_nodes(site: Site, cluster: Cluster) -> Site:
-    """Return the site with the nodes that it tells, if the file does not say what they are."""
+def _with_nodes(site: Site, cluster: Cluster, right: SlurmAccess) -> Site:
+    """Return the site with the nodes that it tells, if the file does not say what they are.
+
+    Args:
+        site: As the grid file has it.
+        cluster: What is there.
+        right: What is right of its access.
+    """
     if site.nodes:
         return site
     try:
-        return with_nodes(site, cluster)
+        told = with_nodes(replace(site, slurm=right), cluster)
     except SiteError:  # the findings will say why
         return site
+    gres = (told.slurm or right).gres
+    return replace(told, slurm=replace(site.slurm or SlurmAccess(), gres=gres))
 
 
 def _probed(
@@ -127,5 +151,5 @@ def _probed(
         network=network,
         many_nodes=len(site.nodes) > 1,
         version=__version__,
-        lease_s=LeaseTerms().lease_s,
+        lease_s=site.lease_s or LeaseTerms().lease_s,
     )

@@ -59,6 +59,7 @@ def show(site: Site, /, *, grid: Grid = None, json: Json = False) -> int:
 def _slurm(site: "Place", _: "Settings") -> "tuple[Overview, Callable[[], None]]":
     from gridloom.base.errors import SiteError
     from gridloom.base.system import SystemClock
+    from gridloom.cli.output import say
     from gridloom.cli.wiring import slurm_of
     from gridloom.model.inventory import SlurmAccess
     from gridloom.sites.slurm.gather import gather
@@ -68,6 +69,8 @@ def _slurm(site: "Place", _: "Settings") -> "tuple[Overview, Callable[[], None]]
     facts = gather(site, engine, commands, SystemClock())
     if facts.trouble:
         raise SiteError(f"{facts.trouble}; `gridloom site check {site.name}` tells more")
+    for what, said in facts.untold.items():
+        say(f"Slurm does not tell its {what}: {said}", stderr=True)
     starts = commands.expected_starts() if commands is not None else {}
     seen = overview(site.slurm or SlurmAccess(), facts, starts)
     return seen, lambda: _tell(site.name, seen)
@@ -90,7 +93,8 @@ def _kubernetes(site: "Place", found: "Settings") -> "tuple[KubeOverview, Callab
     if facts.trouble:
         raise SiteError(f"{facts.trouble}; `gridloom site check {site.name}` tells more")
     seen = overview(facts)
-    return seen, lambda: _tell_kubernetes(site.name, seen)
+    queue = site.kubernetes.queue
+    return seen, lambda: _tell_kubernetes(site.name, queue, seen)
 
 
 def _plain(seen: "Struct") -> dict[str, object]:
@@ -140,8 +144,9 @@ def _tell(site: str, seen: "Overview") -> None:
         say(f"and {few(more)}")
 
 
-def _tell_kubernetes(site: str, seen: "KubeOverview") -> None:
+def _tell_kubernetes(site: str, queue: str, seen: "KubeOverview") -> None:
     from gridloom.cli.output import console, say, table
+    from gridloom.sites.kube.quantity import amount_text
 
     out = console()
     say(f"{site}: Kubernetes {seen.release}")
@@ -150,20 +155,13 @@ def _tell_kubernetes(site: str, seen: "KubeOverview") -> None:
     for reason in _reasons(seen.out_of_service):
         say(reason)
     if seen.queue:
-        say(f"queue {seen.queue}: {seen.pending} wait, {seen.admitted} may run")
+        counts = f"{seen.pending} wait, {seen.admitted} may run"
+        say(f"queue {queue}, of ClusterQueue {seen.queue}: {counts}")
         quotas = [
-            (x.flavor, x.resource, *(_amount(x.resource, n) for n in (x.nominal, x.used)))
+            (x.flavor, x.resource, *(amount_text(x.resource, n) for n in (x.nominal, x.used)))
             for x in seen.quotas
         ]
         out.print(table(_QUOTAS, quotas, right=_QUOTAS[2:]))
-
-
-def _amount(resource: str, amount: int) -> str:
-    from gridloom.base.units import format_bytes
-
-    if resource == "cpu":
-        return f"{amount / 1000:g}"
-    return format_bytes(amount) if resource == "memory" else str(amount)
 
 
 def _reasons(out_of_service: "Mapping[str, str]") -> list[str]:

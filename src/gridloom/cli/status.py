@@ -7,35 +7,41 @@ from gridloom.cli.flags import JobName, Json
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from gridloom.cli.lookup import Seen
     from gridloom.cli.wiring import Plane
+    from gridloom.control.progress import Progress
     from gridloom.model.life import Job
 
 
 def status(job: JobName, /, *, json: Json = False) -> int:
     """Show one job: its state, attempts, sites, speed and costs; or the jobs of an array."""
     from gridloom.cli.arrays import jobs_of_array
-    from gridloom.cli.lookup import all_jobs, find_job, open_plane
+    from gridloom.cli.lookup import find_job, open_plane
+    from gridloom.cli.views import look_with_progress
 
     plane = open_plane()
-    jobs = all_jobs(plane)
-    if members := jobs_of_array(jobs, job):
-        return _array(plane, members, json=json)
-    return _one(plane, find_job(jobs, job), json=json)
+    seen, shown = look_with_progress(
+        plane, lambda jobs: jobs_of_array(jobs, job) or [find_job(jobs, job)]
+    )
+    if jobs_of_array(seen.jobs, job):
+        return _array(shown, seen, json=json)
+    ((one, progress),) = shown
+    return _one(plane, one, progress, seen, json=json)
 
 
-def _one(plane: "Plane", found: "Job", *, json: bool) -> int:
+def _one(plane: "Plane", found: "Job", progress: "Progress", seen: "Seen", *, json: bool) -> int:
     from gridloom.cli.alone import warn_if_alone
     from gridloom.cli.marks import mark_of, mark_text
     from gridloom.cli.output import console, emit, pairs
-    from gridloom.cli.views import job_json, progress_of, up_to_now, waits_json
+    from gridloom.cli.views import job_json, up_to_now, waits_json
     from gridloom.control.close import summarised
     from gridloom.control.report import attempt_line, summary_rows
     from gridloom.core.state import stands_on, tasks_of
 
-    now_s, state = plane.clock.now_s(), plane.state()
+    now_s, state = seen.now_s, seen.state
     facts = summarised(plane.settings.runs, up_to_now(found, now_s), state.inventory)
     if json:
-        now = job_json(found, progress_of(plane, found), now_s)
+        now = job_json(found, progress, now_s)
         emit({**now, "summary": facts})
         return 0
     attempts = [(f"attempt {a['number']}", attempt_line(a)) for a in facts["attempts"]]
@@ -52,23 +58,22 @@ def _one(plane: "Plane", found: "Job", *, json: bool) -> int:
     return 0
 
 
-def _array(plane: "Plane", members: "Sequence[Job]", *, json: bool) -> int:
+def _array(shown: "Sequence[tuple[Job, Progress]]", seen: "Seen", *, json: bool) -> int:
     from gridloom.base.units import format_duration
     from gridloom.cli.arrays import array_of
     from gridloom.cli.output import console, emit, say, table
-    from gridloom.cli.views import job_json, progress_of, step_text, up_to_now
+    from gridloom.cli.views import job_json, step_text, up_to_now
 
-    array, now_s = array_of(members[0]), plane.clock.now_s()
+    array, now_s = array_of(shown[0][0]), seen.now_s
     counts: dict[str, int] = {}
-    for job in members:
+    for job, _ in shown:
         counts[job.state.value] = counts.get(job.state.value, 0) + 1
-    shown = [(job, progress_of(plane, job)) for job in members]
     if json:
         listed = [job_json(job, progress, now_s) for job, progress in shown]
         emit({"array": array, "states": counts, "jobs": listed})
         return 0
     said = ", ".join(f"{count} {state}" for state, count in counts.items())
-    say(f"{array} is an array of {len(members)}: {said}")
+    say(f"{array} is an array of {len(shown)}: {said}")
     rows = [
         (
             job.job_id,

@@ -1,5 +1,6 @@
 """What `ps`, `status` and `why` show of a job: as JSON, and as rows."""
 
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
@@ -7,12 +8,36 @@ import msgspec
 
 from gridloom.base.files import LineTail
 from gridloom.base.units import format_count, format_duration
+from gridloom.cli.lookup import Seen, look
 from gridloom.cli.wiring import Plane
 from gridloom.control import rundir
 from gridloom.control.progress import Progress, ProgressMeter
 from gridloom.core.budget import used
-from gridloom.model.life import HOLDING, Job
+from gridloom.model.life import HOLDING, Job, JobState
 from gridloom.model.reason import Reason
+
+
+def look_with_progress(
+    plane: Plane, choose: Callable[[Mapping[str, Job]], Sequence[Job]]
+) -> tuple[Seen, list[tuple[Job, Progress]]]:
+    """Return what there is now, and of some jobs how far they are.
+
+    Metrics may be long, and are read before the state: of what is shown, no job has moved on
+    since.
+
+    Args:
+        plane: Where.
+        choose: Which of all jobs.
+    """
+    read: dict[str, tuple[JobState, Progress]] = {}
+    while True:
+        seen = look(plane)
+        chosen = choose(seen.jobs)
+        stale = [job for job in chosen if read.get(job.job_id, ("",))[0] is not job.state]
+        if not stale:
+            return seen, [(job, read[job.job_id][1]) for job in chosen]
+        for job in stale:
+            read[job.job_id] = job.state, progress_of(plane, job)
 
 
 def progress_of(plane: Plane, job: Job) -> Progress:
@@ -95,11 +120,6 @@ def reason_json(reason: Reason | None) -> dict[str, Any] | None:
     }
 
 
-def running_s(job: Job, now_s: float) -> float:
-    """Return for how many seconds the present attempt runs."""
-    return max(0.0, now_s - job.attempt.started_s) if job.attempt else 0.0
-
-
 def where_and_since(job: Job, now_s: float) -> str:
     """Return the job's state as a sentence; while it holds devices, with where and since when."""
     said = f"{job.job_id} is {job.state.value}"
@@ -110,9 +130,10 @@ def where_and_since(job: Job, now_s: float) -> str:
         for task in job.attempt.placement.tasks
     )
     since = datetime.fromtimestamp(job.attempt.started_s, UTC)
+    ago = format_duration(max(0.0, now_s - job.attempt.started_s))
     return (
         f"{said} on {where}: attempt {job.attempt.number}, placed at "
-        f"{since:%Y-%m-%d %H:%M:%S} UTC, {format_duration(running_s(job, now_s))} ago"
+        f"{since:%Y-%m-%d %H:%M:%S} UTC, {ago} ago"
     )
 
 

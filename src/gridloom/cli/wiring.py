@@ -3,7 +3,7 @@
 import contextlib
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from gridloom.agent.processes import sweep
@@ -21,7 +21,7 @@ from gridloom.core.machine import Machine
 from gridloom.core.state import State
 from gridloom.core.turn import LeaseTerms
 from gridloom.model.action import CloseJob
-from gridloom.model.inventory import Inventory, Site, SlurmAccess
+from gridloom.model.inventory import Inventory, Site, SlurmAccess, SshAccess
 from gridloom.model.life import Job
 from gridloom.ports.driver import Driver
 from gridloom.sites.local.driver import LocalDriver
@@ -31,6 +31,7 @@ from gridloom.store.journal import SqlJournal
 if TYPE_CHECKING:
     from gridloom.sites.kube.api import Api, Place
     from gridloom.sites.kube.client import KubeClient
+    from gridloom.sites.remote.host import Host
     from gridloom.sites.slurm.engine import SlurmEngine
     from gridloom.sites.slurm.gather import Commands
 
@@ -42,15 +43,39 @@ _HEIR_S = 10.0
 """How long to lead on until the process that is to take over is ready."""
 
 
+def login_hosts(clock: Clock) -> "Callable[[SshAccess], Host]":
+    """Return what returns login hosts, the same one for the same.
+
+    What is returned raises ``SiteError`` where the library of SSH is missing: it is not
+    everybody's, and takes long to load.
+    """
+    made: list[Callable[[SshAccess], Host]] = []
+
+    def host(access: SshAccess) -> "Host":
+        if not made:
+            try:
+                from gridloom.sites.ssh.hosts import SshHosts
+            except ImportError as error:
+                raise SiteError(
+                    f"{error}; sites over SSH need `pip install 'gridloom[ssh]'`"
+                ) from error
+            made.append(SshHosts(clock).of)
+        return made[0](access)
+
+    return host
+
+
 def slurm_of(site: Site) -> "tuple[SlurmEngine, Commands | None]":
     """Return how the Slurm of a site is asked, and its commands where they are what is used."""
-    from gridloom.sites.slurm.client import SlurmClient
     from gridloom.sites.slurm.engines import Engines
     from gridloom.sites.slurm.gather import Commands
+    from gridloom.sites.slurm.remote_client import clients
 
-    access, client = site.slurm or SlurmAccess(), SlurmClient()
-    commands = None if access.rest else Commands(client, access.environment)
-    return Engines(client, SystemClock()).of(access), commands
+    access, clock = site.slurm or SlurmAccess(), SystemClock()
+    hosts = login_hosts(clock)
+    client = clients(lambda access: hosts(access).link)
+    commands = None if access.rest else Commands(client(access.ssh), access.environment)
+    return Engines(client, clock).of(access), commands
 
 
 def kube_client(place: "Place", clock: Clock) -> "KubeClient":
@@ -201,16 +226,21 @@ class Plane:
     def _build_loop(self) -> ControlLoop:
         # Only who leads needs them: what is looked at by the other commands is there in a blink
         from gridloom.sites.kube.driver import KubeDriver
-        from gridloom.sites.slurm.client import SlurmClient
         from gridloom.sites.slurm.driver import SlurmDriver
         from gridloom.sites.slurm.engines import Engines
+        from gridloom.sites.slurm.remote_client import clients
 
+        hosts = login_hosts(self.clock)
         runs = self.settings.runs
         terms = LeaseTerms()
         drivers: dict[str, Driver] = {
             "local": LocalDriver(runs, sys.executable, self.clock, sweep),
             "slurm": SlurmDriver(
-                runs, self.clock, Engines(SlurmClient(), self.clock).of, DaemonExecutor()
+                runs,
+                self.clock,
+                Engines(clients(lambda access: hosts(access).link), self.clock).of,
+                DaemonExecutor(),
+                hosts,
             ),
             "kubernetes": KubeDriver(runs, self.clock, self._kube, DaemonExecutor()),
         }

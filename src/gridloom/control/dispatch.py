@@ -11,6 +11,7 @@ from gridloom.base.codec import decode, encode
 from gridloom.base.errors import SiteError
 from gridloom.base.files import FULL, cause_of, replace_file
 from gridloom.control import meeting, rundir, standing
+from gridloom.control.bringing import Bringing
 from gridloom.control.orders import Start, task_orders, task_refs
 from gridloom.core.state import State, live_tasks, party, tasks_of
 from gridloom.core.turn import LeaseTerms
@@ -35,8 +36,6 @@ from gridloom.wire.launch import ports_of
 _CLOSES_MAX = 16
 """Jobs closed at once: each waits for the disk, and meanwhile nobody's lease is renewed."""
 _PORT_FILE = "rendezvous.json"
-_LAPSE_GRACE_SHARE = 0.6
-"""Share of the margin after a lapsed lease in which processes may save; then they are killed."""
 
 
 class Dispatch:
@@ -64,11 +63,13 @@ class Dispatch:
         self._runs = runs
         self._terms = terms
         self._close = close
+        self._bringing = Bringing(drivers.values())
         self.troubles: list[str] = []
         """What could not be carried out at the last try, a sentence each."""
         self.left = False
-        """Whether more jobs are over than were closed at the last try: they were too many, or their
-        sites' accounts are not complete."""
+        """Whether more is to be carried out than was at the last try: of jobs that are over they
+        were too many, or their sites' accounts are not complete; or what an attempt goes on from is
+        still on its way."""
 
     def run(self, state: State) -> None:
         """Carry out what is in the outbox; what a site refused is handed in as a fact.
@@ -86,6 +87,9 @@ class Dispatch:
                 self.left = True
                 continue
             try:
+                if isinstance(action, StartAttempt) and self._bringing.holds(state, action):
+                    self.left = True
+                    continue
                 if isinstance(action, CloseJob) and not self._has_used(action.job_id):
                     self.left = True
                     continue
@@ -109,10 +113,13 @@ class Dispatch:
             for task in attempt.tasks.values() if attempt else ():
                 if attempt is not None and task.outcome is None:
                     ref = _task_ref(job.job_id, attempt, task)
+                    if ref in self._bringing.tasks():
+                        continue
                     by_kind.setdefault(self._kind(state, ref.site), []).append(ref)
         seen = [
             fact for kind, refs in by_kind.items() for fact in self._drivers[kind].observe(refs)
         ]
+        seen.extend(self._bringing.facts())
         for site in state.inventory.sites if state.inventory is not None else ():
             seen.extend(
                 standing.news(state.marks, site.name, self._drivers[site.kind].standing(site))
@@ -166,8 +173,8 @@ class Dispatch:
             state.jobs[start.job_id].spec,
             run_dir,
             master_port=port,
-            lease_s=self._terms.lease_s,
-            lapse_grace_s=self._terms.kill_margin_s * _LAPSE_GRACE_SHARE,
+            sites=sites,
+            terms=self._terms,
         )
         facts: list[AnyEvent] = []
         for name, group in groupby(orders, key=lambda order: order.task.site):

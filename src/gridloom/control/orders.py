@@ -1,10 +1,13 @@
 """From the intention to start an attempt, or a site of one, to the orders of its tasks (pure)."""
 
+from collections.abc import Mapping
 from pathlib import PurePath
 
 from msgspec.structs import replace
 
+from gridloom.core.turn import LeaseTerms
 from gridloom.model.action import RestartSite, StartAttempt
+from gridloom.model.inventory import Site
 from gridloom.model.life import TaskPlacement
 from gridloom.model.parallel import SiteSync
 from gridloom.model.spec import JobSpec
@@ -13,6 +16,8 @@ from gridloom.wire.launch import Rank
 
 Start = StartAttempt | RestartSite
 """What starts: all tasks of an attempt, or those of one site of it."""
+_LAPSE_GRACE_SHARE = 0.6
+"""Share of the margin after a lapsed lease in which processes may save; then they are killed."""
 
 
 def task_refs(start: Start) -> tuple[TaskRef, ...]:
@@ -26,8 +31,8 @@ def task_orders(
     run_dir: PurePath,
     *,
     master_port: int,
-    lease_s: float,
-    lapse_grace_s: float,
+    sites: Mapping[str, Site],
+    terms: LeaseTerms,
 ) -> tuple[TaskOrder, ...]:
     """Return what each supervisor that is to start is told, in rank order.
 
@@ -36,8 +41,8 @@ def task_orders(
         spec: The job.
         run_dir: The job's run directory.
         master_port: Where rank 0 will listen.
-        lease_s: How long a renewal lasts.
-        lapse_grace_s: Seconds between a lapsed lease and the kill.
+        sites: The grid's, by name; some have leases of their own.
+        terms: How long leases last elsewhere.
     """
     orders = []
     first_rank = 0
@@ -62,6 +67,7 @@ def task_orders(
             for local_rank in range(1 if spec.batch is not None else len(task.devices))
         )
         first_rank += len(task.devices)
+        lease_s = sites[task.site].lease_s or terms.lease_s
         orders.append(
             TaskOrder(
                 task=_ref(start, task),
@@ -71,8 +77,8 @@ def task_orders(
                 accelerator=start.placement.option.accelerator,
                 ranks=ranks,
                 lease_s=lease_s,
-                lease_until_s=start.lease_until_s,
-                lapse_grace_s=lapse_grace_s,
+                lease_until_s=start.lease_until_s - terms.lease_s + lease_s,
+                lapse_grace_s=terms.kill_margin_s * _LAPSE_GRACE_SHARE,
                 grace_s=spec.grace_s,
                 batch=spec.batch,
             )

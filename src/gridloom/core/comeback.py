@@ -17,7 +17,8 @@ from gridloom.model.reason import Reason, Why
 
 _RETURNS = frozenset({Why.KILLED, Why.SUPERVISOR_LOST, Why.LEASE_LAPSED})
 """Causes at the site itself. A site that only lost a peer, that refused to start, or whose node is
-gone, would fare no better there. One that chooses its nodes itself takes another for a lost one."""
+gone, would fare no better there. One that chooses its nodes itself takes another for a lost one,
+and one that has ended its part there, for others or as its time was over, lets it wait again."""
 
 _COMPLETED: Final = Why.COMPLETED
 
@@ -80,7 +81,8 @@ def settle(attempt: Attempt) -> None:
 
 def forgo(job: Job) -> None:
     """Take back restarts that the attempt, which has ended, will not see any more."""
-    job.restarts -= sum(bool(absence.due_s) for absence in job.attempts[-1].absent.values())
+    for absence in job.attempts[-1].absent.values():
+        job.restarts -= bool(absence.due_s) and absence.outcome.code not in verdict.BY_SITE
 
 
 def is_alone(attempt: Attempt) -> str:
@@ -116,12 +118,16 @@ def _lose(turn: Turn, job: Job, site: str) -> bool:
     blame(turn, job, tasks)
     if _away(turn, tasks):
         return False
-    job.restarts += 1
-    due_s = turn.now + verdict.backoff_s(job, turn.rng)
+    if why.code in verdict.BY_SITE:
+        due_s, how = turn.now, "waits for its turn again"
+    else:
+        job.restarts += 1
+        due_s = turn.now + verdict.backoff_s(job, turn.rng)
+        how = f"restarts ({job.restarts} of {job.spec.retry.max_restarts})"
     attempt.absent[site] = Absence(outcome=why, due_s=due_s)
     turn.index.watch(job, due_s)
-    said = f"site {site} restarts ({job.restarts} of {job.spec.retry.max_restarts}): {why.sentence}"
-    attempt.notes = (*attempt.notes, f"{said}; {_train_on(others)}")
+    said = f"site {site} {how}: {why.sentence}; {_train_on(others)}"
+    attempt.notes = (*attempt.notes, said)
     return True
 
 
@@ -134,7 +140,11 @@ def _may_return(job: Job, why: Outcome, tasks: Iterable[Task]) -> bool:
         tasks: All tasks of the site.
     """
     retry, code = job.spec.retry, why.code
-    if not job.attempts[-1].independent_sites or job.restarts >= retry.max_restarts:
+    if not job.attempts[-1].independent_sites:
+        return False
+    if code in verdict.BY_SITE:  # as in `verdict`: that costs the job nothing
+        return all(task.arrival for task in tasks)
+    if job.restarts >= retry.max_restarts:
         return False
     if code is Why.PEER_LOST:
         return any(task.outcome is None for task in tasks)
@@ -145,12 +155,11 @@ def _may_return(job: Job, why: Outcome, tasks: Iterable[Task]) -> bool:
 
 def _start(turn: Turn, job: Job, site: str) -> None:
     attempt = job.attempts[-1]
-    lease_until_s = turn.now + turn.terms.lease_s
     tasks = _tasks_at(attempt, site)
     life = tasks[0].life + 1
     for task in tasks:
         task.state, task.outcome = TaskState.STARTING, None
-        task.life, task.lease_until_s = life, lease_until_s
+        task.life, task.lease_until_s = life, turn.lease_until_s(site)
         task.waits, task.expected_s, task.arrival = "", 0.0, None
     absence = attempt.absent[site]
     attempt.absent[site] = Absence(outcome=absence.outcome, due_s=0.0)
@@ -163,7 +172,7 @@ def _start(turn: Turn, job: Job, site: str) -> None:
             site=site,
             life=life,
             restart_count=attempt.number + life - 2,
-            lease_until_s=lease_until_s,
+            lease_until_s=turn.now + turn.terms.lease_s,
         )
     )
 

@@ -197,13 +197,12 @@ def _begin(turn: Turn, job: Job, placement: Placement, held: Holding) -> None:
     state, index = turn.state, turn.index
     state.epoch += 1
     run_s = progress.run_s(job, placement.option, placement.step_s)
-    lease_until_s = turn.now + turn.terms.lease_s
     attempt = Attempt(
         number=len(job.attempts) + 1,
         epoch=state.epoch,
         placement=placement,
         tasks={
-            task.domain: Task(placement=task, lease_until_s=lease_until_s)
+            task.domain: Task(placement=task, lease_until_s=turn.lease_until_s(task.site))
             for task in placement.tasks
         },
         started_s=turn.now,
@@ -233,7 +232,7 @@ def _begin(turn: Turn, job: Job, placement: Placement, held: Holding) -> None:
             epoch=attempt.epoch,
             placement=placement,
             restart_count=attempt.number - 1,
-            lease_until_s=lease_until_s,
+            lease_until_s=turn.now + turn.terms.lease_s,
         )
     )
 

@@ -85,6 +85,7 @@ class Index:
         self.reclaims = any(queue.nominal for queue in inventory.queues)
         self.queues = {queue.name: queue for queue in inventory.queues}
         self.strict = frozenset(q.name for q in inventory.queues if q.order == "strict")
+        self.leases_s = {site.name: site.lease_s for site in inventory.sites}
         self._closed = any(site.queues for site in inventory.sites)
         self.reprice()
         self.holdings: dict[str, Holding] = {}

@@ -81,7 +81,7 @@ def keep(turn: Turn, job: Job, task: Task) -> None:
         return
     if attempt.absent and comeback.is_dying(attempt, task):
         return
-    task.lease_until_s = turn.now + turn.terms.lease_s
+    task.lease_until_s = turn.lease_until_s(task.placement.site)
     turn.actions.append(
         RenewLease(
             job_id=job.job_id,

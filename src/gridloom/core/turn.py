@@ -36,6 +36,10 @@ class Turn(msgspec.Struct, frozen=True):
     rng: random.Random
     actions: list[AnyAction] = msgspec.field(default_factory=list)
 
+    def lease_until_s(self, site: str) -> float:
+        """Return until when what is heard of now may run on at a site."""
+        return self.now + (self.index.leases_s.get(site) or self.terms.lease_s)
+
 
 def stop_tasks(turn: Turn, job: Job, tasks: Iterable[Task], grace_s: float, reason: Reason) -> None:
     """Want tasks of a job's attempt to stop, with a grace in seconds; 0 kills them at once."""

@@ -13,6 +13,9 @@ from gridloom.model.reason import INFRASTRUCTURE, Reason, Why
 PERMANENT = frozenset({Why.CONFIG, Why.IO})
 """Causes that another attempt would only repeat."""
 
+BY_SITE = frozenset({Why.PREEMPTED, Why.TIME_LIMIT})
+"""Causes by which a site ends what is well there: it may wait for its turn again, at no cost."""
+
 _ASKED = frozenset({Why.STOP_REQUESTED, Why.CANCEL_REQUESTED, Why.BUDGET_SPENT})
 """Causes that somebody wanted, be it a signal from outside gridloom."""
 
@@ -74,7 +77,7 @@ def judge(job: Job, why: Outcome) -> Verdict:
         return Verdict(state=JobState.STOPPED, reason=job.wanted_reason)
     if job.wanted in {"resume", "evict"}:
         return Verdict(state=JobState.QUEUED, reason=None, anew=job.wanted == "resume")
-    if why.code is Why.PREEMPTED:  # by its site, not by us: it waits there for its turn again
+    if why.code in BY_SITE and (why.code is Why.PREEMPTED or _has_saved(job.attempts[-1])):
         return Verdict(state=JobState.QUEUED, reason=None)
     if why.code in _ASKED:
         return Verdict(state=JobState.STOPPED, reason=_because(why, why.sentence))
@@ -99,6 +102,11 @@ def backing_off(job: Job, why: Outcome, wait_s: float) -> Reason:
         sentence=f"waits {format_duration(wait_s)} before attempt {following},"
         f" as attempt {following - 1} ended: {why.sentence}",
     )
+
+
+def _has_saved(attempt: Attempt) -> bool:
+    """Return whether an attempt has got any further: as many time limits as it takes may pass."""
+    return attempt.checkpoint_step > attempt.resumed_step
 
 
 def _after_failure(job: Job, why: Outcome) -> Verdict:

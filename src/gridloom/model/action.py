@@ -19,7 +19,8 @@ class StartAttempt(Action, frozen=True, kw_only=True, tag=True):
         epoch: Its fencing number.
         placement: Where it runs.
         restart_count: Attempts of the job before this one.
-        lease_until_s: Until when the right to run lasts unless renewed.
+        lease_until_s: Until when the right to run lasts unless renewed, at a site without a lease
+            of its own.
     """
 
     job_id: str
@@ -41,7 +42,8 @@ class RestartSite(Action, frozen=True, kw_only=True, tag=True):
         site: The site.
         life: Which life of its tasks this is, from 2.
         restart_count: Attempts of the job before this one, and lives before this one.
-        lease_until_s: Until when the right to run lasts unless renewed.
+        lease_until_s: Until when the right to run lasts unless renewed, at a site without a lease
+            of its own.
     """
 
     job_id: str

@@ -73,6 +73,31 @@ class SlurmContainer(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
     gpus: Literal["", "nvidia", "amd"] = ""
 
 
+class SshAccess(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """How a login host is reached over SSH, and where our files are there.
+
+    Attributes:
+        host: Its name or address, or an alias of the user's OpenSSH configuration.
+        directory: Absolute, on a file system that the site's nodes see, too: run directories are
+            kept in ``runs`` below it, working directories in ``work``.
+        user: As whom; empty for whom the configuration names, else for the one here.
+        port: 0 for what the configuration says, else 22.
+        key_file: Private key; empty for the agent's, the configuration's and the usual ones.
+        known_hosts: File of the keys by which hosts are known; empty for the user's own.
+        workdir: Where the job's working directory is there already; empty: it is copied.
+        checkpoints: Whether those of a job that goes on elsewhere are fetched, or stay ``there``.
+    """
+
+    host: str
+    directory: str
+    user: str = ""
+    port: int = 0
+    key_file: str = ""
+    known_hosts: str = ""
+    workdir: str = ""
+    checkpoints: Literal["there", "fetch"] = "fetch"
+
+
 class SlurmAccess(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """How jobs are handed to the Slurm of a site.
 
@@ -97,6 +122,8 @@ class SlurmAccess(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
             ``{"SLURM_CONF": "/etc/slurm/b.conf"}``.
         rest: Its slurmrestd, if that is asked instead of its commands.
         container: What jobs run in; nothing: the node itself.
+        ssh: Its login host, where its commands are run and whose files are written over SSH;
+            nothing: the commands are run here, and the nodes see our files.
     """
 
     account: str = ""
@@ -117,6 +144,7 @@ class SlurmAccess(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     environment: dict[str, str] = {}
     rest: SlurmRest | None = None
     container: SlurmContainer | None = None
+    ssh: SshAccess | None = None
 
 
 class KubeVolume(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -236,6 +264,7 @@ class Site(msgspec.Struct, frozen=True, kw_only=True):
             ``("spine", "leaf", "rack")``. Above them is ``site``, below ``node`` and ``island``.
         queues: Whose jobs may run here; empty for everybody's.
         carbon_g_per_kwh: Of its electricity; 0 when unknown.
+        lease_s: How long what runs there goes on without a word from us; 0: as long as anywhere.
         slurm: How its Slurm is used, if it has one.
         kubernetes: How its Kubernetes is used, if it has one.
     """
@@ -249,6 +278,7 @@ class Site(msgspec.Struct, frozen=True, kw_only=True):
     levels: tuple[str, ...] = ()
     queues: tuple[str, ...] = ()
     carbon_g_per_kwh: float = 0.0
+    lease_s: float = 0.0
     slurm: SlurmAccess | None = None
     kubernetes: KubeAccess | None = None
 

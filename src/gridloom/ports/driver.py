@@ -80,6 +80,23 @@ class Driver(Protocol):
 
 
 @runtime_checkable
+class Keeping(Protocol):
+    """What a driver can do besides whose sites keep checkpoints where nobody else sees them."""
+
+    def bring(self, job_id: str, attempt: int, sites: Sequence[str]) -> str:
+        """Bring here what a job has saved at sites that it leaves, before an attempt elsewhere.
+
+        Returns what the attempt waits for, in a sentence; empty once it may begin. Never waits.
+
+        Args:
+            job_id: The job.
+            attempt: The attempt's number.
+            sites: Where it is to run.
+        """
+        ...
+
+
+@runtime_checkable
 class Accounting(Protocol):
     """What a driver can do besides whose sites keep accounts."""
 

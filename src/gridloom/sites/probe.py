@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 import msgspec
 
 from gridloom.base.units import format_duration
-from gridloom.sites.finding import Finding, fail, few, ok, warn
+from gridloom.sites.finding import Finding, fail, few, ok, warn, without
 from gridloom.wire.probe import PROBE_LOST, ProbeSeen
 
 _SKEW_MAX_S = 1.0
@@ -19,7 +19,20 @@ _STUCK = (
     ("taint", "write `tolerations:` at the site for the taints that are named"),
 )
 """What helps, by a word of what the engine says."""
-_NO_PYTHON = ("No such file or directory", "command not found", "not found in path")
+_NO_PYTHON = (
+    "no such file or directory",
+    "command not found",
+    "not found in path",
+    "not found in $path",
+)
+_NAMED = "`python:` of the site names the interpreter there"
+
+NOT_PROBED = warn(
+    "probe",
+    "it was not run: what is wrong above would keep it from starting",
+    "mend that and look again; --no-probe leaves the probe out",
+)
+"""Where it is known that no job would start."""
 
 
 class Probed(msgspec.Struct, frozen=True, kw_only=True):
@@ -31,6 +44,7 @@ class Probed(msgspec.Struct, frozen=True, kw_only=True):
         engine: Who runs jobs there, as ``Slurm``.
         directory: Where the probe was to write.
         python: By which interpreter.
+        without: Settings of the site, wrong ones, that it was handed in without.
         refusal: Why the engine did not take it; empty if it did.
         stuck: Why it can never start, in the engine's words; empty if it can.
         waits: Why it has not started in all the time it was given; empty if it has.
@@ -48,6 +62,7 @@ class Probed(msgspec.Struct, frozen=True, kw_only=True):
     engine: str
     directory: str
     python: str
+    without: tuple[str, ...] = ()
     refusal: str = ""
     stuck: str = ""
     waits: str = ""
@@ -76,7 +91,8 @@ def diagnose_probe(
     """
     if probed.refusal:
         remedy = "what is wrong above is most likely the cause"
-        return (fail("probe", f"{probed.engine} did not take it: {probed.refusal}", remedy),)
+        said = f"{probed.engine} did not take it{without(probed.without)}: {probed.refusal}"
+        return (fail("probe", said, remedy),)
     seen = probed.seen
     if seen is None:
         return (_silence(probed),)
@@ -88,12 +104,15 @@ def diagnose_probe(
 def _silence(probed: Probed) -> Finding:
     given_up = format_duration(probed.given_up_s)
     if probed.stuck:
+        if _has_no_python(probed, probed.stuck):
+            return fail("python", probed.stuck, f"{_NAMED}: it must be there in the image")
         remedy = next((one for word, one in _STUCK if word in probed.stuck), "mend the cause there")
         return fail("probe", f"it cannot start: {probed.stuck}", remedy)
     if probed.waits:
         return warn(
             "probe",
-            f"it waited for {given_up} and was taken out of the queue: {probed.waits}",
+            f"it waited for {given_up}{without(probed.without)} and was taken out of the queue:"
+            f" {probed.waits}",
             "wait longer with --probe-timeout, or leave the probe out with --no-probe",
         )
     if not probed.ended:
@@ -110,23 +129,26 @@ def _silence(probed: Probed) -> Finding:
     return _log(probed, [line.strip() for line in probed.log.splitlines() if line.strip()])
 
 
+def _has_no_python(probed: Probed, said: str) -> bool:
+    return probed.python in said and any(words in said.lower() for words in _NO_PYTHON)
+
+
 def _log(probed: Probed, lines: Sequence[str]) -> Finding:
     """Return what a probe's output tells that ended without a report."""
-    named = "`python:` of the site names the interpreter there"
     for line in lines:
         if PROBE_LOST in line:
             found = f"{line}: the run directories here are not what is seen there"
             return fail("run directory", found, "let `runs:` of the site name their file system")
     for line in lines:
         if "No module named" in line:
-            remedy = f"install gridloom for it there; {named}"
+            remedy = f"install gridloom for it there; {_NAMED}"
             return fail("python", f"on the node: {line}", remedy)
     for line in lines:
-        if probed.python in line and any(words in line for words in _NO_PYTHON):
-            remedy = f"{named}: it must be at the same path on every node"
+        if _has_no_python(probed, line):
+            remedy = f"{_NAMED}: it must be at the same path on every node"
             return fail("python", f"on the node: {line}", remedy)
     said = " / ".join(lines[-_LINES_MAX:]) or "it printed nothing"
-    return fail("probe", f"{probed.ended} without a report: {said}", named)
+    return fail("probe", f"{probed.ended} without a report: {said}", _NAMED)
 
 
 def _times(probed: Probed) -> Finding:
@@ -135,7 +157,10 @@ def _times(probed: Probed) -> Finding:
     waited_s = max(0.0, started_s - probed.submitted_s)
     began_s = max(0.0, probed.spoke_s - started_s)
     queue, start = format_duration(waited_s), format_duration(began_s)
-    return ok("probe", f"{queue} in the queue, {start} from its start to its first report")
+    said = (
+        f"{queue} in the queue{without(probed.without)}, {start} from its start to its first report"
+    )
+    return ok("probe", said)
 
 
 def _python(probed: Probed, seen: ProbeSeen, version: str) -> Finding:
@@ -165,17 +190,22 @@ def _directory(probed: Probed) -> Finding:
 
 def _network(seen: ProbeSeen, network: str, *, many_nodes: bool) -> Finding:
     if seen.trouble:
-        has = few(seen.addresses, 8) or "none"
-        remedy = f"mend `network:` of the site; the node's addresses are {has}"
-        return fail("network", seen.trouble, remedy)
+        has = few(_reachable(seen), 8)
+        has = f"other nodes may reach it at {has}" if has else "it has no address for other nodes"
+        return fail("network", seen.trouble, f"mend `network:` of the site; {has}")
     if many_nodes and not network and ipaddress.ip_address(seen.address).is_loopback:
-        others = [one for one in seen.addresses if not ipaddress.ip_address(one).is_loopback]
-        return fail(
-            "network",
-            f"{seen.node} takes {seen.address} for its address: no other node reaches it there",
-            f"write `network:` at the site, as of {few(others) or 'its addresses'}",
-        )
+        has = few(_reachable(seen), 8)
+        remedy = f"write a `network:` of the site that holds {has}"
+        remedy = remedy if has else "connect it: it has no address for other nodes"
+        found = f"{seen.node} takes {seen.address} for its address: no other node reaches it there"
+        return fail("network", found, remedy)
     return ok("network", f"{seen.node} is reached at {seen.address}")
+
+
+def _reachable(seen: ProbeSeen) -> list[str]:
+    """Return the node's addresses at which others may reach it."""
+    known = map(ipaddress.ip_address, seen.addresses)
+    return [str(one) for one in known if not (one.is_loopback or one.is_link_local)]
 
 
 def _clock(probed: Probed, seen: ProbeSeen, lease_s: float) -> Iterator[Finding]:
@@ -186,10 +216,11 @@ def _clock(probed: Probed, seen: ProbeSeen, lease_s: float) -> Iterator[Finding]
     remedy = "let both machines take their time from NTP"
     if ahead_s > lease_s / 2:
         found = f"the node's clock is {format_duration(ahead_s)} ahead of ours: leases of"
-        yield fail("clock", f"{found} {format_duration(lease_s)} lapse there too early", remedy)
+        found = f"{found} {format_duration(lease_s)} lapse there too early"
+        yield fail("clock", found, remedy, of="node")
     elif max(ahead_s, behind_s) > _SKEW_MAX_S:
         way = "ahead of" if ahead_s > 0 else "behind"
         apart = format_duration(max(ahead_s, behind_s))
-        yield warn("clock", f"the node's clock is {apart} {way} ours", remedy)
+        yield warn("clock", f"the node's clock is {apart} {way} ours", remedy, of="node")
     else:
-        yield ok("clock", "the node's clock and ours agree")
+        yield ok("clock", "the node's clock and ours agree", of="node")

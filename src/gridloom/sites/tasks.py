@@ -105,8 +105,12 @@ class TaskFiles:
         """Return the order to stop that a task was given, if it was."""
         return read(self.place(task) / STOP_FILE, StopOrder)
 
-    def order(self, order: TaskOrder) -> None:
+    def order(self, order: TaskOrder, told: TaskOrder | None = None) -> None:
         """Write what a task is to do, and make the places that it writes to.
+
+        Args:
+            order: With paths as they are here.
+            told: As it is carried out, where that differs.
 
         Raises:
             OSError: That cannot be done.
@@ -115,7 +119,7 @@ class TaskFiles:
             Path(rank.log_file).parent.mkdir(parents=True, exist_ok=True)
         place = self.place(order.task)
         place.mkdir(parents=True, exist_ok=True)
-        replace_file(place / ORDER_FILE, encode(order))
+        replace_file(place / ORDER_FILE, encode(told or order))
 
     def meet(self, task: TaskRef, rendezvous: Rendezvous) -> None:
         """Write where the tasks are; raise ``SiteError`` as all that follow."""

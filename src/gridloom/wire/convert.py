@@ -38,6 +38,10 @@ from gridloom.wire.sync_document import to_sync
 
 _WARMUP_STEPS_MAX = 20
 _PERIOD_S = 30 * 86400.0
+_LEASE_S = 30.0
+"""Of sites behind a shared file system or a network, whose hitches are no reason to stop."""
+_SSH_LEASE_S = 60.0
+"""Login hosts and the networks to them are away for longer than those of one machine."""
 _NEARNESS = {"island": 0, "node": 1, "site": 3}
 """How near together levels are; those that sites name themselves lie between node and site."""
 
@@ -279,9 +283,18 @@ def _site(name: str, site: SiteDocument) -> Site:
         levels=site_levels(site),
         queues=site.queues,
         carbon_g_per_kwh=site.carbon,
+        lease_s=_lease_s(site),
         slurm=to_access(site.slurm) if site.slurm else None,
         kubernetes=to_kube_access(site.kubernetes) if site.kubernetes else None,
     )
+
+
+def _lease_s(site: SiteDocument) -> float:
+    if site.lease is not None:
+        return site.lease
+    if site.kind == "local":
+        return 0.0
+    return _SSH_LEASE_S if site.slurm is not None and site.slurm.ssh is not None else _LEASE_S
 
 
 def _queue(name: str, queue: QueueDocument) -> Queue:

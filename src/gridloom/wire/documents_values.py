@@ -114,9 +114,15 @@ class Text(Value):
 
 @dataclass(frozen=True)
 class Choice(Value):
-    """One of a few words."""
+    """One of a few words.
+
+    Attributes:
+        words: Those.
+        others: What other people call some of them, and which is meant.
+    """
 
     words: tuple[str, ...]
+    others: tuple[tuple[str, str], ...] = ()
 
     @property
     def right(self) -> str:
@@ -129,7 +135,9 @@ class Choice(Value):
         if not isinstance(value, str):
             raise self.refuse(value)
         if value not in self.words:
-            raise wrong(found(value), did_you_mean(value, [*self.words]) or f"write {self.right}")
+            meant = dict(self.others).get(value.lower(), "")
+            hint = f"did you mean `{meant}`?" if meant else did_you_mean(value, [*self.words])
+            raise wrong(found(value), hint or f"write {self.right}")
         return value
 
     def schema(self) -> dict[str, Any]:

@@ -9,11 +9,13 @@ from typing import Annotated, Any
 
 from pydantic import ConfigDict, Field
 
+from gridloom.base.units import parse_duration_s
 from gridloom.wire.documents_check import Document
 from gridloom.wire.documents_devices import (
     BANDWIDTH,
     CARBON,
     DURATION,
+    DURATION_PATTERN,
     POWER,
     Devices,
     DevicesValue,
@@ -36,6 +38,13 @@ TELLS_NODES = ("slurm", "kubernetes")
 
 FORMS_OF_NODES = ("nodes", "accelerators", "topology")
 """Fields of which a site has one, to say what its nodes are."""
+
+_LEASE = Quantity("a duration", parse_duration_s, DURATION_PATTERN, minimum=3.0)
+_KINDS_OF_OTHERS = (
+    *((word, "kubernetes") for word in ("k8s", "kube", "kueue", "eks", "gke", "aks")),
+    *((word, "slurm") for word in ("sbatch", "hpc", "batch")),
+    *((word, "local") for word in ("localhost", "here", "machine")),
+)
 
 _ONE_FORM_OF_NODES: dict[str, Any] = {
     "oneOf": [
@@ -65,7 +74,7 @@ class SiteDocument(Document):
 
     kind: Annotated[
         str,
-        Choice(("local", "slurm", "kubernetes")),
+        Choice(("local", "slurm", "kubernetes"), others=_KINDS_OF_OTHERS),
         Field(
             description="How it is reached. `local`: this machine; `slurm`, `kubernetes`: jobs of"
             " its Slurm or Kubernetes."
@@ -124,6 +133,16 @@ class SiteDocument(Document):
         CARBON,
         Field(description="Of its electricity, in grams of CO2 a kWh.", examples=["350 g/kWh"]),
     ] = 0.0
+    lease: Annotated[
+        float | None,
+        _LEASE,
+        Field(
+            description="How long what runs there goes on without a word from the control plane,"
+            " which takes for dead what is silent for 4 s longer. Default: 6s where `kind: local`,"
+            " a minute over SSH, else 30s.",
+            examples=["2min"],
+        ),
+    ] = None
     ports: Annotated[
         tuple[int, int],
         PortsValue(),

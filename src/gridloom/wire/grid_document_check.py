@@ -7,7 +7,8 @@ from gridloom.base.errors import Problem
 from gridloom.wire.documents_check import Finding, Reading
 from gridloom.wire.documents_names import SITE_NAME
 from gridloom.wire.documents_values import did_you_mean
-from gridloom.wire.grid_document import GridDocument
+from gridloom.wire.documents_variables import variable_findings
+from gridloom.wire.grid_document import TELLS_NODES, GridDocument
 from gridloom.wire.kube_document import kube_findings
 from gridloom.wire.queue_document_check import check_bookings, check_queues
 from gridloom.wire.topology_document_check import check_topology, tells_nodes
@@ -50,20 +51,35 @@ def _is_silent(grid: Grid, here: tuple[str, str]) -> bool:
 
 def _engine(grid: Grid, here: tuple[str, str]) -> Iterator[Finding]:
     kind = grid.value(*here, "kind")
-    for section in ("slurm", "kubernetes"):
-        if grid.given(*here, section) and kind != section:
-            message = f"`{section}` is given, and the site is of another kind"
-            yield (*here, section), message, f"write `kind: {section}` beside it"
+    yield from _sections_of_others(grid, here, kind)
     if kind == "kubernetes" and not grid.given(*here, "kubernetes"):
         remedy = "write `kubernetes: {image: ...}` beside it"
         yield (*here, "kind"), "nothing says how jobs are handed in", remedy
     yield from kube_findings(grid, (*here, "kubernetes"))
+    variables = (*here, "slurm", "environment")
+    yield from variable_findings(grid.keys(*variables), variables)
     rest = (*here, "slurm", "rest")
     if grid.given(*rest):
         given = [name for name in _TOKENS if grid.given(*rest, name)]
         if len(given) != 1:
             message = "both `token_file` and `token_command` are given" if given else "no token"
             yield rest, message, "write `token_file: ~/.slurm/token`, or a `token_command:`"
+
+
+def _sections_of_others(grid: Grid, here: tuple[str, str], kind: str | None) -> Iterator[Finding]:
+    """Yield sections of an engine that the site is not of; what is no kind at all was told."""
+    given = [section for section in TELLS_NODES if grid.given(*here, section)]
+    for section in given if kind is not None else ():
+        if section == kind:
+            continue
+        change = f"write `kind: {section}` beside it"
+        if grid.given(*here, "kind"):
+            message = f"the site is of `kind: {kind}`, which has no `{section}:`"
+            change = "remove it" if kind in given else f"remove it, or {change}"
+        else:
+            message = f"without a `kind:` the site is this machine, which has no `{section}:`"
+            change += ", or remove it" if len(given) > 1 else ""
+        yield (*here, section), message, change
 
 
 def _name(path: tuple[str, ...], name: str, pattern: str) -> Iterator[Finding]:

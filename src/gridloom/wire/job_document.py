@@ -11,6 +11,7 @@ from gridloom.wire.documents_devices import DURATION, DURATION_ABOVE_0
 from gridloom.wire.documents_names import QUEUE_NAME, SITE_NAME
 from gridloom.wire.documents_times import Deadline, DeadlineValue
 from gridloom.wire.documents_values import Choice, Flag, Quantity, Text, Texts, Whole, found, wrong
+from gridloom.wire.documents_variables import VARIABLE_NAMES, VARIABLE_VALUE
 from gridloom.wire.model_document import ModelDocument
 from gridloom.wire.parallel_document import ParallelDocument, ParallelSection
 from gridloom.wire.resources_document import ResourcesDocument
@@ -321,10 +322,10 @@ class JobDocument(Document):
     budget: BudgetDocument = Field(
         BudgetDocument(), description="What the job may use before it is stopped."
     )
-    env: dict[str, Annotated[str, _EnvironmentValue("a value", r"[\s\S]*")]] = Field(
+    env: dict[str, Annotated[str, _EnvironmentValue("a value", VARIABLE_VALUE.pattern)]] = Field(
         {},
         description="Variables added to the environment of every rank.",
-        json_schema_extra={"propertyNames": {"pattern": "^[A-Za-z_][A-Za-z0-9_]*$"}},
+        json_schema_extra=VARIABLE_NAMES,
     )
     grid: Annotated[
         str | None,

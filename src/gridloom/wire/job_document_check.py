@@ -1,6 +1,5 @@
 """What the fields of a job must be to each other and to the grid, checked on whatever was read."""
 
-import re
 from collections.abc import Callable, Iterator
 
 from gridloom.base.errors import Problem
@@ -9,6 +8,7 @@ from gridloom.model.plan_check import shape_problems
 from gridloom.wire.command import parse_command
 from gridloom.wire.documents_check import Finding, Reading
 from gridloom.wire.documents_values import did_you_mean
+from gridloom.wire.documents_variables import variable_findings
 from gridloom.wire.job_document import JobDocument, steps_of
 from gridloom.wire.model_document import ModelDocument, to_shape
 from gridloom.wire.parallel_document_check import check_parallel
@@ -29,8 +29,6 @@ RECIPE_FIELDS = (
     "model", "data.text", "data.held_out", "steps", "tokens", "global_batch", "sequence_length",
     "micro_batch", "precision", "device_flops", "optimizer", "seed", "checkpoint",
 )  # fmt: skip
-
-_ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 Job = Reading[JobDocument]
 
@@ -166,11 +164,9 @@ def _resources(job: Job) -> Iterator[Finding]:
 
 
 def _environment(job: Job) -> Iterator[Finding]:
+    yield from variable_findings(job.keys("env"), ("env",))
     for name in job.keys("env"):
-        if not _ENV_NAME.fullmatch(name):
-            remedy = "use letters, digits and `_`, not beginning with a digit"
-            yield ("env", name), f"`{name}` cannot be the name of a variable", remedy
-        elif name in RESERVED_ENV or name.startswith("GRIDLOOM_"):
+        if name in RESERVED_ENV or name.startswith("GRIDLOOM_"):
             yield ("env", name), f"gridloom itself sets `{name}` for every rank", "remove it"
 
 

@@ -1,5 +1,6 @@
 """The part of the grid file that says how jobs are handed to the Kubernetes of a site."""
 
+import re
 from collections.abc import Iterator
 from typing import Annotated, Any, Literal
 
@@ -9,20 +10,41 @@ from gridloom.model.inventory import KubeAccess, KubeToleration, KubeVolume
 from gridloom.wire.documents_check import Document, Finding, Reading
 from gridloom.wire.documents_devices import DURATION, DURATION_ABOVE_0, MEMORY
 from gridloom.wire.documents_values import Choice, Flag, Text, Texts
+from gridloom.wire.documents_variables import VARIABLE_NAMES, VARIABLE_VALUE, variable_findings
 from gridloom.wire.slurm_document import NetworkValue
+
+
+class _Quantity(Text):
+    """A quantity of Kubernetes, which may be a plain number."""
+
+    def parse(self, value: object) -> str:
+        plain = isinstance(value, int | float) and not isinstance(value, bool)
+        return super().parse(str(value) if plain else value)
+
+    def schema(self) -> dict[str, Any]:
+        return {"anyOf": [super().schema(), {"type": "number", "minimum": 0}]}
+
 
 _DNS = r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?"
 _NAME = Text("the name of an object of the cluster, as `team-a`", _DNS)
-_LABEL = r"([a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?/)?[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?"
+_WORD_OF_NAME = r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?"
+_LABEL = rf"({_DNS}/)?{_WORD_OF_NAME}"
 _LEVEL = Text("a node label, as `topology.kubernetes.io/zone`", _LABEL)
 _SECRET = Text("a Secret and its key, as `wandb/api-key`", r"[^/\s]+/[^/\s]+")
 _RESOURCE = Text("a resource, as `amd.com/gpu`", r"[^/\s]+/[^/\s]+")
-_QUANTITY = Text("a quantity, as `500m`, `96` or `1Ti`", r"[0-9]+(\.[0-9]+)?[A-Za-z]*")
+_QUANTITY = _Quantity(
+    "a quantity, as `500m`, `96`, `64Gi` or `1Ti`",
+    r"[0-9]{1,40}(\.[0-9]{1,40})?([KMGTPE]i|[numkMGTPE]|[eE][0-9]{1,3})?",
+)
 _LABEL_VALUE = Text("the value of a label", r"([A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?)?")
+_RESOURCE_NAME = rf"cpu|memory|ephemeral-storage|hugepages-[0-9]+[KMG]i|{_DNS}/{_WORD_OF_NAME}"
+_OURS = ("gridloom/", "kueue.x-k8s.io/queue-name", "kueue.x-k8s.io/priority-class")
+"""What labels of ours begin with."""
+_GPU = "nvidia.com/gpu"
 _ANY_TEXT = Text("text", r"[\s\S]*")
 _WORD = Text("one word", r"\S+")
 _PATH = Text("an absolute path", r"/[^:\n]*")
-_VARIABLES: dict[str, Any] = {"propertyNames": {"pattern": "^[A-Za-z_][A-Za-z0-9_]*$"}}
+_LABELS: dict[str, Any] = {"propertyNames": {"pattern": f"^{_LABEL}$"}}
 _PATHS: dict[str, Any] = {"propertyNames": {"pattern": r"^/[^:\n]*$"}}
 _WORKLOADS: dict[str, Literal["job", "jobset", "trainjob"]] = {
     "job": "job",
@@ -118,14 +140,14 @@ class KubeDocument(Document):
         examples=[{"/data": {"claim": "datasets", "read_only": True}}],
         json_schema_extra=_PATHS,
     )
-    environment: dict[str, Annotated[str, _ANY_TEXT]] = Field(
-        {}, description="Variables of the pods.", json_schema_extra=_VARIABLES
+    environment: dict[str, Annotated[str, VARIABLE_VALUE]] = Field(
+        {}, description="Variables of the pods.", json_schema_extra=VARIABLE_NAMES
     )
     secrets: dict[str, Annotated[str, _SECRET]] = Field(
         {},
         description="Variables whose values stay in the cluster, as `SECRET/KEY`.",
         examples=[{"WANDB_API_KEY": "wandb/api-key"}],
-        json_schema_extra=_VARIABLES,
+        json_schema_extra=VARIABLE_NAMES,
     )
     devices: dict[str, Annotated[str, _RESOURCE]] = Field(
         {},
@@ -136,17 +158,19 @@ class KubeDocument(Document):
         {},
         description="What each pod asks for besides. Default: a core a `cpu`.",
         examples=[{"cpu": "96", "memory": "1Ti", "rdma/hca": "8"}],
+        json_schema_extra={"propertyNames": {"pattern": f"^({_RESOURCE_NAME})$"}},
     )
     labels: dict[str, Annotated[str, _LABEL_VALUE]] = Field(
-        {}, description="Of jobs and pods, besides ours."
+        {}, description="Of jobs and pods, besides ours.", json_schema_extra=_LABELS
     )
     annotations: dict[str, Annotated[str, _ANY_TEXT]] = Field(
         {},
         description="Of jobs and pods.",
         examples=[{"sidecar.istio.io/inject": "false"}],
+        json_schema_extra=_LABELS,
     )
     node_selector: dict[str, Annotated[str, _LABEL_VALUE]] = Field(
-        {}, description="Labels that nodes must have."
+        {}, description="Labels that nodes must have.", json_schema_extra=_LABELS
     )
     tolerations: tuple[KubeTolerationDocument, ...] = Field(
         (), description="Taints that do not keep pods away."
@@ -176,6 +200,13 @@ class KubeDocument(Document):
 
 def kube_findings(grid: Reading[Any], here: tuple[str, ...]) -> Iterator[Finding]:
     """Yield what does not fit together in the section at ``here``."""
+    plain, secret = grid.keys(*here, "environment"), grid.keys(*here, "secrets")
+    yield from variable_findings(plain, (*here, "environment"))
+    yield from variable_findings(secret, (*here, "secrets"))
+    for name in secret:
+        if name in plain:
+            message = f"`{name}` is set in `environment`, too"
+            yield (*here, "secrets", name), message, "keep one of the two"
     for path in grid.keys(*here, "volumes"):
         given = [one for one in _SOURCES if grid.given(*here, "volumes", path, one)]
         if not path.startswith("/"):
@@ -186,6 +217,7 @@ def kube_findings(grid: Reading[Any], here: tuple[str, ...]) -> Iterator[Finding
             message = f"both {words} are given" if words else "nothing says what it is"
             remedy = "write one of `claim`, `host`, `secret` and `memory`"
             yield (*here, "volumes", path), message, remedy
+    yield from _names(grid, here)
     if grid.given(*here, "runs", "claim") and grid.given(*here, "runs", "host"):
         yield (*here, "runs", "host"), "both `claim` and `host` are given", "keep one"
     if all(grid.given(*here, f"topology_{one}") for one in ("required", "preferred")):
@@ -194,6 +226,25 @@ def kube_findings(grid: Reading[Any], here: tuple[str, ...]) -> Iterator[Finding
     for field in ("queue_priority", "topology_required", "topology_preferred"):
         if grid.given(*here, field) and not grid.given(*here, "queue"):
             yield (*here, field), "it counts only in a queue of Kueue", "name a `queue` too"
+
+
+def _names(grid: Reading[Any], here: tuple[str, ...]) -> Iterator[Finding]:
+    """Yield keys that cannot name a label or a resource, or are not the file's to set."""
+    for field in ("labels", "annotations", "node_selector"):
+        for key in grid.keys(*here, field):
+            if not re.fullmatch(_LABEL, key):
+                remedy = "use letters, digits, `-`, `_` and `.`, perhaps a domain and `/` before"
+                yield (*here, field, key), f"`{key}` cannot name a label or annotation", remedy
+            elif field == "labels" and key.startswith(_OURS):
+                yield (*here, field, key), f"gridloom itself sets `{key}`", "remove it"
+    devices = {_GPU, *(grid.raw(*here, "devices", kind) for kind in grid.keys(*here, "devices"))}
+    for name in grid.keys(*here, "resources"):
+        if not re.fullmatch(_RESOURCE_NAME, name):
+            remedy = "write `cpu`, `memory`, or a resource with its vendor, as `rdma/hca`"
+            yield (*here, "resources", name), f"`{name}` is no resource", remedy
+        elif name in devices:
+            message = "jobs ask for as many of these as they use"
+            yield (*here, "resources", name), message, "remove it"
 
 
 def to_kube_access(kube: KubeDocument) -> KubeAccess:

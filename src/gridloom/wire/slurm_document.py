@@ -10,12 +10,13 @@ from gridloom.model.inventory import SlurmAccess, SlurmContainer, SlurmRest
 from gridloom.wire.documents_check import Document
 from gridloom.wire.documents_devices import DURATION, MEMORY
 from gridloom.wire.documents_values import Choice, Flag, Text, Value, Whole, wrong
+from gridloom.wire.documents_variables import VARIABLE_NAMES, VARIABLE_VALUE
+from gridloom.wire.ssh_document import SshDocument, to_ssh_access
 
 _WORD = Text("one word", r"[^\s,=]+")
 _GRES_PATTERN = r"[^\s,:()=]+(:[^\s,:()=]+)?"
 _MOUNTED_PATTERN = r"/[^\s,:]+"
 _MOUNTED = Text("an absolute path without commas and colons", _MOUNTED_PATTERN)
-_NAME_PATTERN = "[A-Za-z_][A-Za-z0-9_]*"
 
 
 class NetworkValue(Value):
@@ -29,7 +30,9 @@ class NetworkValue(Value):
     def parse(self, value: object) -> str:
         """Return the network as text."""
         try:
-            return str(ipaddress.ip_network(value)) if isinstance(value, str) else self._no(value)
+            if isinstance(value, str) and "/" in value:  # one address alone is that of one node
+                return str(ipaddress.ip_network(value))
+            return self._no(value)
         except ValueError:
             return self._no(value)
 
@@ -184,18 +187,26 @@ class SlurmDocument(Document):
     python: Annotated[
         str | None,
         Text("the path of an interpreter", r"/\S+"),
-        Field(description="Python there that has gridloom. Default: the one that runs here."),
+        Field(
+            description="Python there that has gridloom. Default: the one that runs here; over SSH"
+            " and in a container `python3`."
+        ),
     ] = None
-    environment: dict[str, Annotated[str, Text("text")]] = Field(
+    environment: dict[str, Annotated[str, VARIABLE_VALUE]] = Field(
         {},
         description="Variables of Slurm's commands and jobs, as `SLURM_CONF` for one of several.",
-        json_schema_extra={"propertyNames": {"pattern": f"^{_NAME_PATTERN}$"}},
+        json_schema_extra=VARIABLE_NAMES,
     )
     rest: SlurmRestDocument | None = Field(
         None, description="Its slurmrestd. Default: Slurm's commands are run."
     )
     container: SlurmContainerDocument | None = Field(
         None, description="What jobs run in. Default: the node itself."
+    )
+    ssh: SshDocument | None = Field(
+        None,
+        description="Its login host, where nothing of the site is seen from here. Default: commands"
+        " are run here, and nodes see the state directory.",
     )
 
 
@@ -220,6 +231,7 @@ def to_access(slurm: SlurmDocument) -> SlurmAccess:
         environment=slurm.environment,
         rest=_to_rest(slurm.rest) if slurm.rest else None,
         container=_to_container(slurm.container) if slurm.container else None,
+        ssh=to_ssh_access(slurm.ssh) if slurm.ssh else None,
     )
 
 

@@ -52,7 +52,8 @@ def tells_nodes(grid: Grid, name: str) -> bool:
     """Return whether the nodes of a site are those that its own scheduler tells."""
     here = ("sites", name)
     kind = grid.value(*here, "kind")
-    return kind in TELLS_NODES and not any(grid.given(*here, form) for form in FORMS_OF_NODES)
+    may_tell = kind is None or kind in TELLS_NODES  # of what is no kind something else is told
+    return may_tell and not any(grid.given(*here, form) for form in FORMS_OF_NODES)
 
 
 def node_names(grid: Grid) -> dict[str, frozenset[str]]:

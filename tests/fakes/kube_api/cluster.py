@@ -10,6 +10,7 @@ from tests.fakes.kube_api.controllers.kubelet import Kubelet, Play, TaintEvictio
 from tests.fakes.kube_api.controllers.kueue import Kueue
 from tests.fakes.kube_api.controllers.loop import Controller, Loops
 from tests.fakes.kube_api.controllers.scheduler import Scheduler
+from tests.fakes.kube_api.controllers.trainjob import TrainJobController
 from tests.fakes.kube_api.resources import crds_of
 from tests.fakes.kube_api.server import KubeApi
 from tests.fakes.kube_api.status import Obj
@@ -24,8 +25,8 @@ class Cluster:
     call ``api.do`` and ``loops.settle`` with a clock that only moves when told.
 
     Args:
-        projects: Whose CRDs are installed, as folders of the test data; Kueue and JobSet get
-            their controllers.
+        projects: Whose CRDs are installed, as folders of the test data; Kueue, JobSet and
+            Trainer get their controllers.
         plays: How pods go.
         folder: Where real processes of pods work.
         clock: The machine's where none is given.
@@ -53,6 +54,8 @@ class Cluster:
         ]
         if any(one.startswith("jobset") for one in projects):
             controllers.insert(0, JobSetController(self.api))
+        if any(one.startswith("trainer") for one in projects):
+            controllers.insert(0, TrainJobController(self.api))
         self.kueue: Kueue | None = None
         if any(one.startswith("kueue") for one in projects):
             self.kueue = Kueue(self.api)

@@ -203,9 +203,9 @@ class KubeApi:
         """Return the call that a request is, or the document that it asks for."""
         url = urlsplit(handler.path)
         query = dict(parse_qsl(url.query, keep_blank_values=True))
+        data = handler.rfile.read(int(handler.headers.get("Content-Length") or 0))
         user = self.user_of(handler.headers.get("Authorization"))
         target = routes.target(self.kernel.resources, handler.command, url.path, query)
-        data = handler.rfile.read(int(handler.headers.get("Content-Length") or 0))
         if target is None:
             return self._document(user, url.path)
         agent = handler.headers.get("User-Agent") or "unknown"

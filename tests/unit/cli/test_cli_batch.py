@@ -17,9 +17,9 @@ from gridloom.model.spec import Batch, Dependency
 
 Call = Callable[..., Answer]
 
-NODES = {"n[01-16]": {"accelerators": "a100:8"}}
-HPC = {"kind": "slurm", "nodes": NODES, "slurm": {"partition": "gpu"}}
-CORES = {"kind": "slurm", "nodes": {"c[1-4]": {"accelerators": "cpu:16"}}}
+NODES: dict[str, Any] = {"n[01-16]": {"accelerators": "a100:8", "resources": {"cpus": 64}}}
+HPC: dict[str, Any] = {"kind": "slurm", "nodes": NODES, "slurm": {"partition": "gpu"}}
+CORES: dict[str, Any] = {"kind": "slurm", "nodes": {"c[1-4]": {"accelerators": "cpu:16"}}}
 LAB = {"accelerators": "a100:8"}
 
 
@@ -133,6 +133,22 @@ def test_any_kind_of_device_that_it_asks_for_will_do(desk: Desk) -> None:
     assert kinds == ["h100"]
 
 
+def test_a_script_for_processors_alone_runs_beside_devices(desk: Desk, call: Call) -> None:
+    spec = desk.prepared("-N 2", "-c 12").spec
+    (option,) = spec.options
+    assert (option.accelerator, option.plan.data, option.plan.tensor) == ("a100", 2, 2)
+    assert spec.batch is not None
+    assert ("cpus-per-task", "12") in spec.batch.options
+    answer = submit(call)
+    assert answer.code == 0
+    assert "gridloom counts it as 2 a100 on each node" in answer.err
+    assert "gres" not in answer.out
+    desk.grid["sites"]["hpc"] = HPC | {"nodes": {**NODES, **CORES["nodes"]}}
+    (option,) = desk.prepared("-N 2", "-c 12").spec.options
+    assert (option.accelerator, option.plan.tensor) == ("cpu", 12)
+    assert "counts it as" not in submit(call).err
+
+
 def test_the_queue_of_the_grid_that_is_called_as_its_account(desk: Desk) -> None:
     desk.grid["queues"] = {"vision": {}, "speech": {}}
     assert desk.prepared("--gres=gpu:1", "-A x", "--qos=speech").spec.queue == "speech"
@@ -143,7 +159,7 @@ def test_the_queue_of_the_grid_that_is_called_as_its_account(desk: Desk) -> None
     [
         (("-N x",), 2, "at least 1", ""),
         (("-J x", "--gres=gpu:h100:1"), 3, "no such devices", "a100"),
-        (("-N 2",), 2, "processors alone", "--gpus-per-node"),
+        (("-c 99",), 2, "99 processors of one node, and hpc has none so large", "fewer"),
         (("--gres=gpu:8", "-N 99"), 2, "asks for 792 a100", "at most 128"),
         (("--gres=gpu:1", "-M hpd"), 3, "no site `hpd`", "`hpc`"),
         (("--gres=gpu:1", "-d afterok:no such"), 3, "no option", ""),

@@ -122,6 +122,47 @@ def test_a_probe_that_is_refused(desk: Desk, home: Path) -> None:
     assert [*(home / "runs").iterdir()] == []
 
 
+def test_a_wrong_reservation_hides_nothing(desk: Desk) -> None:
+    slurm = "slurm: {reservation: gone, constraint: 'h100&nvl', account: chem, time_limit: 1h}"
+    (desk.place / "grid.yaml").write_text(f"sites: {{hpc: {{kind: slurm, {slurm}}}}}\n")
+    refuses = "/bin/cat >$0.in; ! grep -q -e --reservation -e --constraint $0.in || exit 1\n"
+    (desk.bin / "sbatch").write_text(f'#!/bin/sh\n{refuses}exec $0.real "$@"\n')
+    (desk.bin / "sbatch.real").write_text(SBATCH)
+    (desk.bin / "sbatch.real").chmod(0o755)
+    said = desk("site", "check", "--json", "--probe-timeout", "1s")
+    assert said.code == 1
+    found = said.json()["sites"][0]["findings"]
+    assert [(one["state"], one["check"], one["of"]) for one in found[1:]] == [
+        ("warn", "account", ""),
+        ("ok", "partition", ""),
+        ("fail", "reservation", ""),
+        ("fail", "features", ""),
+        ("ok", "devices", "h100"),
+        ("warn", "nodes", "in service"),
+        ("ok", "time limit", ""),
+        ("fail", "trial", "1 node, 4 nodes"),
+        ("ok", "trial", "1 node, 4 nodes, again"),
+        ("fail", "probe", ""),
+    ]
+    handed = (desk.bin / "sbatch.in").read_text()
+    assert "--account=chem" in handed
+    assert found[-1]["found"].startswith(
+        "Slurm did not take it without `reservation:`, `constraint:`: allocation failure"
+    )
+    shown = desk("site", "check", "--no-probe").out
+    assert "trial: 1 node, 4 nodes, again" in shown
+
+
+def test_a_probe_that_would_wait_is_not_run(desk: Desk) -> None:
+    text = (desk.bin / "scontrol").read_text()
+    down = text.replace("partitions-22.05.txt", "partitions-22.05.txt | sed s/State=UP/State=DOWN/")
+    (desk.bin / "scontrol").write_text(down)
+    said = desk("site", "check", "hpc", "--json")
+    last = said.json()["sites"][0]["findings"][-1]
+    assert (said.code, last["check"], last["state"]) == (1, "probe", "warn")
+    assert last["found"].startswith("it was not run")
+
+
 def test_a_run_directory_that_cannot_be_made(desk: Desk, home: Path) -> None:
     home.write_text("a file where a directory should be")
     said = desk("site", "check", "hpc", "--json")
@@ -223,12 +264,35 @@ def test_what_a_cluster_has(desk: Desk, tmp_path: Path) -> None:
     lines = [" ".join(line.split()) for line in shown.out.splitlines()]
     for line in ("1 cordoned gpu 4", "1 usable gpu 4", "any nvidia.com/gpu 8 0"):
         assert line in lines
-    assert "queue all: 0 wait, 0 may run" in lines
+    assert "queue ours, of ClusterQueue all: 0 wait, 0 may run" in lines
     assert list(told["out_of_service"]) == ["n1"]
     assert told["quotas"][0]["nominal"] == 8
     away = desk("site", "show", "cloud")
     assert away.code == 1
     assert "`gridloom site check cloud` tells more" in away.err
+
+
+def test_a_cluster_that_would_not_take_a_job_is_not_probed(desk: Desk, tmp_path: Path) -> None:
+    bed = Bed(tmp_path)
+    try:
+        config = kubeconfig(bed.api, desk.place, namespace="sets")
+        access = {
+            "kubeconfig": str(config),
+            "namespace": "sets",
+            "image": "i",
+            "workload": "jobset",
+        }
+        grid = {"sites": {"cloud": {"kind": "kubernetes", "kubernetes": access}}}
+        (desk.place / "grid.yaml").write_text(json.dumps(grid))
+        said = desk("site", "check", "--json")
+    finally:
+        bed.api.stop()
+    assert said.code == 1
+    found = said.json()["sites"][0]["findings"]
+    assert [(one["state"], one["check"]) for one in found[-2:]] == [
+        ("fail", "workload"),
+        ("warn", "probe"),
+    ]
 
 
 def test_accounts_that_may_not_be_read(desk: Desk) -> None:

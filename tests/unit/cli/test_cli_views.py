@@ -6,7 +6,15 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 from tests.unit.cli.conftest import Answer, Gridloom, plain, run_in_terminal
+
+from gridloom.cli import settings
+from gridloom.cli.lookup import look
+from gridloom.cli.views import look_with_progress
+from gridloom.cli.wiring import Plane
+from gridloom.core.state import State
+from gridloom.model.life import JobState
 
 Call = Callable[..., Answer]
 JOB_KEYS = {
@@ -214,3 +222,27 @@ def test_nothing_is_wider_than_the_terminal(over: Gridloom, columns: int) -> Non
         assert view.strip(), words
         assert max(map(len, view.splitlines())) <= columns, words
     assert over.job_id("good") in views[0]  # ids are never broken
+
+
+def test_what_is_shown_holds_when_it_is_shown(over: Gridloom) -> None:
+    """A job ends while its metrics are read, which takes long where they are long."""
+    plane = Plane(settings.read())
+    job_id = over.job_id("good")
+    ended = look(plane).jobs[job_id]
+    looks: list[int] = []
+
+    class Earlier(Plane):
+        def state(self) -> State:
+            looks.append(len(looks))
+            state = super().state()
+            if len(looks) > 1:
+                return state
+            running = replace(ended, state=JobState.RUNNING)
+            return replace(state, jobs={**state.jobs, job_id: running})
+
+    seen, ((job, progress),) = look_with_progress(
+        Earlier(settings.read()), lambda jobs: [jobs[job_id]]
+    )
+    assert (job, seen.jobs[job_id]) == (ended, ended)
+    assert progress.step == 2
+    assert len(looks) == 3

@@ -138,3 +138,11 @@ def test_a_view_of_the_journal_catches_up(journal: SqlJournal) -> None:
     )
     journal.append(newer, [], None)
     assert "third-222222" in plane.state().jobs
+
+
+def test_logs_of_a_job_that_waits_say_so(call: Call, journal: SqlJournal) -> None:
+    assert journal.last_seq() == 1
+    answer = call("logs", "second")
+    assert (answer.code, answer.out) == (0, "")
+    assert "second-222222 has printed nothing yet: it is queued; `gridloom why" in answer.err
+    assert call("logs", "second", "--json").err == ""

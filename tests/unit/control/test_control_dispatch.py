@@ -6,7 +6,7 @@ from pathlib import Path
 import msgspec
 import pytest
 from tests.fakes.journal import MemoryJournal
-from tests.unit.control.nouns import GRID, attempt, job, reason, restart, start
+from tests.unit.control.nouns import GRID, attempt, ended, job, reason, restart, start
 
 from gridloom.base.errors import SiteError
 from gridloom.control import rundir
@@ -14,7 +14,7 @@ from gridloom.control.dispatch import Dispatch
 from gridloom.core.state import State
 from gridloom.core.turn import LeaseTerms
 from gridloom.model.action import AnyAction, CloseJob, OpenRendezvous, RenewLease, StopTask
-from gridloom.model.event import AnyEvent, NodeMarked, TaskRefused
+from gridloom.model.event import AnyEvent, NodeMarked, TaskRefused, TaskWaiting
 from gridloom.model.inventory import Inventory, Site
 from gridloom.model.life import Arrival, Job, JobState, Outcome, SiteUse, TaskState
 from gridloom.model.reason import Reason, Why
@@ -104,6 +104,64 @@ class Desk:
 
     def facts(self) -> list[AnyEvent]:
         return [letter.event for letter in self.journal.letters()]
+
+
+class KeepingDriver(NotingDriver):
+    """Plays `Keeping`, too."""
+
+    says = "a checkpoint is on its way"
+
+    def bring(self, job_id: str, attempt: int, sites: Sequence[str]) -> str:
+        self.calls.append(("bring", job_id, attempt, *sites))
+        return self.says
+
+
+def test_an_attempt_waits_for_what_its_job_has_saved_elsewhere(tmp_path: Path) -> None:
+    desk, driver = Desk(tmp_path), KeepingDriver()
+    desk.dispatch = Dispatch(desk.journal, {"fake": driver}, tmp_path, LeaseTerms(), close=nothing)
+    desk.put(start())
+    for _ in range(2):
+        desk.dispatch.run(desk.state)
+        assert desk.dispatch.left
+        assert driver.calls == [("bring", "job-1", 1, "north", "south")]
+        driver.calls.clear()
+        facts = desk.dispatch.observe(desk.state)
+        assert driver.observed == [], "no driver knows of them yet"
+        waiting = [fact for fact in facts if isinstance(fact, TaskWaiting)]
+        assert [fact.domain for fact in waiting] == ["north/n1", "north/n2", "south/s1"]
+        assert {fact.sentence for fact in waiting} == {driver.says}
+        driver.calls.clear()
+    driver.says = ""
+    desk.dispatch.run(desk.state)
+    assert not desk.dispatch.left
+    assert [call[0] for call in driver.calls] == ["bring", "free_port", "submit", "submit"]
+    assert not any(isinstance(fact, TaskWaiting) for fact in desk.dispatch.observe(desk.state))
+    assert len(driver.observed) == 3
+
+
+@pytest.mark.parametrize("change", ["stopped", "over", "another"])
+def test_one_that_is_to_end_waits_for_nothing(tmp_path: Path, change: str) -> None:
+    desk, driver = Desk(tmp_path), KeepingDriver()
+    desk.dispatch = Dispatch(desk.journal, {"fake": driver}, tmp_path, LeaseTerms(), close=nothing)
+    one = {
+        "stopped": attempt(stop_sent=True),
+        "over": ended(1, Why.KILLED, "killed"),
+        "another": attempt(2, 8),
+    }[change]
+    desk.state.jobs["job-1"] = job(attempts=[one])
+    desk.put(start())
+    desk.dispatch.run(desk.state)
+    assert len(driver.orders) == 3
+
+
+def test_tasks_know_how_long_a_lease_lasts_at_their_site(tmp_path: Path) -> None:
+    desk = Desk(tmp_path)
+    north, *others = GRID.sites
+    slow = msgspec.structs.replace(north, lease_s=60.0)
+    desk.state.inventory = msgspec.structs.replace(GRID, sites=(slow, *others))
+    desk.put(start())
+    desk.dispatch.run(desk.state)
+    assert [order.lease_s for order in desk.driver.orders] == [60.0, 60.0, 6.0]
 
 
 def test_every_action_is_carried_out_in_order_and_once(tmp_path: Path) -> None:

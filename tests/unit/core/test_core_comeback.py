@@ -28,6 +28,7 @@ from gridloom.model.event import (
     TaskReady,
     TaskRefused,
     TaskRunning,
+    TaskWaiting,
 )
 from gridloom.model.inventory import Inventory
 from gridloom.model.life import Absence, Arrival, Attempt, Job, JobState, Outcome, TaskState
@@ -499,3 +500,35 @@ def test_a_node_that_a_person_has_marked_is_no_place_to_come_back_to() -> None:
     sites.attempt.tasks["b/n0"].arrival = Arrival(node="b9", address="10.0.0.9")
     sites.step(NodeMarked(domain="b/n0", mark="cordon"))
     assert stops(sites.ends("b/n0", why=Why.NODE_LOST)) == [("a/n0", 0.0, Why.PEER_LOST)]
+
+
+@pytest.mark.parametrize("why", [Why.PREEMPTED, Why.TIME_LIMIT])
+def test_a_site_that_has_ended_its_part_lets_it_wait_for_its_turn_at_no_cost(why: Why) -> None:
+    sites = Sites(retry=replace(RETRY, max_restarts=0))
+    sites.attempt.tasks["b/n0"].arrival = Arrival(node="b9", address="10.0.0.9")
+    (restart,) = sites.ends("b/n0", why=why)
+    assert isinstance(restart, RestartSite)
+    assert sites.attempt.notes[-1] == (
+        f"site b waits for its turn again: it {why.value}; site a trains on"
+    )
+    assert (restart.site, restart.life, sites.job.restarts) == ("b", 2, 0)
+    for _ in range(5):  # long in its queue
+        about = sites.about("b/n0")
+        sites.step(
+            TaskRunning(**sites.about("a/n0")),
+            TaskWaiting(**about, sentence="Priority"),
+            after=5.0,
+        )
+    assert sites.attempt.held_s(sites.now) == sites.now - 100.0, "the other site is held"
+    sites.beats()
+    sites.ready("b/n0", 7)
+    assert sites.goes_on()
+    assert sites.attempt.absent == {}
+    sites.ends("b/n0", why=why)
+    sites.ends("a/n0", why=Why.KILLED)
+    assert sites.job.restarts == 0, "there are none to take back"
+
+
+def test_a_part_that_has_no_queue_to_wait_in_ends_the_attempt_when_it_is_preempted() -> None:
+    sites = Sites()
+    assert stops(sites.ends("b/n0", why=Why.PREEMPTED)) == [("a/n0", 0.0, Why.PEER_LOST)]

@@ -361,3 +361,19 @@ def test_a_checkpoint_that_was_passed_over_is_told_once() -> None:
         "goes on from training step 20, although a checkpoint of step 40 was reported",
     )
     assert bench.job.checkpoint_step == 20
+
+
+def test_as_many_time_limits_as_it_takes_may_pass_while_it_gets_any_further() -> None:
+    bench = Bench(retry=RetryPolicy(max_restarts=1))
+    for step in (10, 20, 30):
+        bench.step(*bench.runs(A, B))
+        bench.step(CheckpointSaved(**bench.about(A), step=step), after=5.0)
+        bench.fails(Why.TIME_LIMIT)
+        assert bench.job.restarts == 0
+        bench.step(TaskReady(**bench.about(A), resumed_step=step, notes=()))
+    bench.fails(Why.TIME_LIMIT)
+    assert (bench.job.state, bench.job.restarts) == (JobState.QUEUED, 1)
+    bench.step(after=600.0)
+    bench.step(TaskReady(**bench.about(A), resumed_step=30, notes=()))
+    bench.fails(Why.TIME_LIMIT)
+    assert bench.job.state is JobState.FAILED

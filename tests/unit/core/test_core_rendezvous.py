@@ -254,3 +254,20 @@ def test_a_queue_of_ours_is_charged_for_what_was_held_only() -> None:
     bench.step(STOP)
     bench.step(*bench.ends(Why.STOP_REQUESTED, A, B))
     assert allowance.used_s(ours, bench.now) == 20.0
+
+
+# --- leases
+
+
+def test_a_site_may_have_a_longer_lease_than_others() -> None:
+    sites = [replace(one, lease_s=30.0 if one.name == "b" else 0.0) for one in GRID.inventory.sites]
+    bench = Bench(InventoryChanged(inventory=replace(GRID.inventory, sites=tuple(sites))))
+    assert task(bench, A).lease_until_s == 106.0
+    assert task(bench, B).lease_until_s == 130.0
+    assert renewed(bench.step(*bench.runs(A, B), after=5.0)) == [(A, 111.0), (B, 135.0)]
+    for _ in range(6):
+        bench.step(*bench.runs(A), after=5.0)
+    assert bench.job.attempts[-1].outcome is None, "b has been silent for no longer than its lease"
+    bench.step(*bench.runs(A), after=4.0)
+    (lost,) = [one.outcome for one in bench.job.attempts[-1].tasks.values() if one.outcome]
+    assert lost.code is Why.LEASE_LAPSED

@@ -141,6 +141,25 @@ def test_one_thing_is_wrong(name: str) -> None:
     assert only.remedy
 
 
+def test_only_addresses_that_others_may_reach_are_named() -> None:
+    has = ("127.0.0.1", "::1", "169.254.3.4", "fe80::1", "10.0.0.1", "2001:db8::7")
+    lost = replace(SEEN, address="", addresses=has, trouble="n1 has no address in 10.9.0.0/16")
+    for seen in (lost, replace(lost, address="127.0.1.1", trouble="")):
+        (only,) = [one for one in look(replace(PROBED, seen=seen)) if one.state != "ok"]
+        assert "10.0.0.1, 2001:db8::7" in only.remedy
+        assert not any(one in only.remedy for one in has[:4])
+    alone = replace(lost, addresses=has[:4])
+    for seen in (alone, replace(alone, address="127.0.1.1", trouble="")):
+        (only,) = [one for one in look(replace(PROBED, seen=seen)) if one.state != "ok"]
+        assert "has no address for other nodes" in only.remedy
+
+
+def test_a_probe_without_what_is_wrong_says_so() -> None:
+    for probed in (PROBED, silent(waits="x"), silent(refusal="x")):
+        first, *_ = look(replace(probed, without=("reservation",)))
+        assert " without `reservation:`" in first.found
+
+
 def test_loopback_is_right_where_it_is_meant_or_alone() -> None:
     here = replace(PROBED, seen=replace(SEEN, address="127.0.0.1"), started_s=None)
     found: tuple[Finding, ...] = ()

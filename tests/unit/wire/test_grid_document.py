@@ -11,6 +11,8 @@ from gridloom.model.inventory import (
     Link,
     Node,
     Site,
+    SlurmAccess,
+    SshAccess,
 )
 from gridloom.wire.convert import to_inventory
 from gridloom.wire.documents import read_grid
@@ -108,6 +110,55 @@ bookings:
     ]
 
 
+SSH = """
+sites:
+  hpc:
+    kind: slurm
+    slurm:
+      ssh:
+        host: login.hpc.example
+        directory: /scratch/me/gridloom/
+        user: me
+        port: 2222
+        key_file: ~/.ssh/id_ed25519
+        known_hosts: ~/.ssh/known_hosts
+        workdir: /proj/me
+        checkpoints: there
+  far: {kind: slurm, slurm: {ssh: {host: hpc, directory: /scratch}}, lease: 5min}
+  lab: {accelerators: cpu:2}
+  slow: {accelerators: cpu:2, lease: 10s}
+"""
+
+
+def test_a_site_may_be_reached_over_ssh() -> None:
+    hpc, far, lab, slow = to_inventory(read_grid(SSH.encode(), "g").document).sites
+    assert hpc.slurm == SlurmAccess(
+        ssh=SshAccess(
+            host="login.hpc.example",
+            directory="/scratch/me/gridloom",
+            user="me",
+            port=2222,
+            key_file="~/.ssh/id_ed25519",
+            known_hosts="~/.ssh/known_hosts",
+            workdir="/proj/me",
+            checkpoints="there",
+        )
+    )
+    assert far.slurm == SlurmAccess(ssh=SshAccess(host="hpc", directory="/scratch"))
+    assert [site.lease_s for site in (hpc, far, lab, slow)] == [60.0, 300.0, 0.0, 10.0]
+    bad = SSH.replace("/scratch/me/gridloom/", "~/gridloom").replace("port: 2222", "port: 0")
+    bad = bad.replace("host: hpc, ", "").replace("user: me", "user: me@there")
+    bad = bad.replace("lease: 10s", "lease: 1s")
+    assert sentences(bad) == [
+        ":8: sites.hpc.slurm.ssh.directory: found `~/gridloom`; write an absolute path without"
+        " spaces, as `/scratch/me/gridloom`",
+        ":9: sites.hpc.slurm.ssh.user: found `me@there`; write a login name",
+        ":10: sites.hpc.slurm.ssh.port: found `0`; write a whole number from 1 to 65535",
+        ":15: sites.far.slurm.ssh.host: is missing; write a host name, an address or an alias",
+        ":17: sites.slow.lease: found `1s`; write a duration of at least 3",
+    ]
+
+
 def test_a_site_under_kubernetes_says_how_jobs_are_handed_in() -> None:
     (site,) = to_inventory(read_grid(KUBERNETES.encode(), "g").document).sites
     assert site.kubernetes == KubeAccess(
@@ -191,7 +242,7 @@ BROKEN = {
         "      network: 10.0.0.1/8, time_limit: 1d, gres: {a100: 'gpu:a100:8'},\n"
         "      python: python3, account: a b, network_: 1}\n",
         [
-            ":4: sites.a.slurm: `slurm` is given, and the site is of another kind;"
+            ":4: sites.a.slurm: without a `kind:` the site is this machine, which has no `slurm:`;"
             " write `kind: slurm` beside it",
             ":8: sites.b.slurm.placement: found `pinned`; did you mean `pin`?",
             ":9: sites.b.slurm.gres.a100: found `gpu:a100:8`; write a name, as `gpu:a100`",
@@ -201,6 +252,49 @@ BROKEN = {
             ":10: sites.b.slurm.python: found `python3`; write the path of an interpreter",
             ":10: sites.b.slurm.network_: unknown field; did you mean `network`?",
         ],
+    ),
+    "sections of other engines": (
+        "sites:\n  a:\n    kind: slurm\n    kubernetes: {image: i}\n"
+        "  b:\n    kind: kubernetes\n    slurm: {}\n    kubernetes: {image: i}\n"
+        "  c:\n    kind: local\n    accelerators: cpu\n    slurm: {}\n"
+        "  d:\n    accelerators: cpu\n    slurm: {}\n    kubernetes: {image: i}\n"
+        "  e:\n    kind: slum\n    accelerators: cpu\n    slurm: {}\n  f:\n    kind: K8s\n",
+        [
+            ":4: sites.a.kubernetes: the site is of `kind: slurm`, which has no `kubernetes:`;"
+            " remove it, or write `kind: kubernetes` beside it",
+            ":7: sites.b.slurm: the site is of `kind: kubernetes`, which has no `slurm:`;"
+            " remove it",
+            ":12: sites.c.slurm: the site is of `kind: local`, which has no `slurm:`;"
+            " remove it, or write `kind: slurm` beside it",
+            ":15: sites.d.slurm: without a `kind:` the site is this machine, which has no"
+            " `slurm:`; write `kind: slurm` beside it, or remove it",
+            ":16: sites.d.kubernetes: without a `kind:` the site is this machine, which has no"
+            " `kubernetes:`; write `kind: kubernetes` beside it, or remove it",
+            ":18: sites.e.kind: found `slum`; did you mean `slurm`?",
+            ":22: sites.f.kind: found `K8s`; did you mean `kubernetes`?",
+        ],
+    ),
+    "variables": (
+        "sites:\n  a:\n    kind: slurm\n    slurm:\n      environment:\n"
+        "        a b: x\n        1X: x\n        A=B: x\n        '': x\n        \"T\\tB\": x\n"
+        "        OK: ''\n"
+        "  b:\n    kind: kubernetes\n    kubernetes:\n      image: i\n"
+        "      environment: {A-B: x, _X1: x}\n      secrets: {ä: s/k, _X1: s/k}\n",
+        [
+            f":{line}: sites.{place}: {name} cannot be the name of a variable; use letters, digits"
+            " and `_`, not beginning with a digit"
+            for line, place, name in [
+                (6, "a.slurm.environment.a b", "`a b`"),
+                (7, "a.slurm.environment.1X", "`1X`"),
+                (8, "a.slurm.environment.A=B", "`A=B`"),
+                (9, "a.slurm.environment.", "''"),
+                (10, "a.slurm.environment.T\tB", "'T\\tB'"),
+                (16, "b.kubernetes.environment.A-B", "`A-B`"),
+                (17, "b.kubernetes.secrets.ä", "`ä`"),
+            ]
+        ]
+        + [":17: sites.b.kubernetes.secrets._X1: `_X1` is set in `environment`, too; keep one of"
+           " the two"],
     ),
     "slurmrestd": (
         "sites:\n  a:\n    kind: slurm\n    accelerators: cpu\n    slurm:\n      rest:\n"
@@ -232,7 +326,11 @@ BROKEN = {
         "sites:\n  a: {kind: kubernetes, accelerators: cpu}\n  b:\n    kind: kubernetes\n"
         "    accelerators: cpu\n    kubernetes:\n      namespace: Team\n      workload: jobs\n"
         "      queue_priority: high\n      topology_required: a/b\n      topology_preferred: c\n"
-        "      runs: {claim: x, host: /y}\n      secrets: {A: b}\n      resources: {cpu: 1}\n"
+        "      runs: {claim: x, host: /y}\n      secrets: {A: b}\n"
+        "      resources: {cpu: 1, gpu: '1', memory: 4GB,"
+        " nvidia.com/gpu: '2', amd.com/gpu: '1'}\n      devices: {mi300x: amd.com/gpu}\n"
+        "      labels: {a b: c, gridloom/job: x}\n      annotations: {'': x}\n"
+        "      node_selector: {pool/: x}\n      network: 10.0.0.5\n"
         "      volumes:\n        data: {claim: d}\n        /e: {}\n"
         "        /f: {claim: f, memory: 1GiB}\n      tolerations: [{value: x}]\n",
         [
@@ -253,15 +351,31 @@ BROKEN = {
             ":12: sites.b.kubernetes.runs.host: both `claim` and `host` are given; keep one",
             ":13: sites.b.kubernetes.secrets.A: found `b`;"
             " write a Secret and its key, as `wandb/api-key`",
-            ":14: sites.b.kubernetes.resources.cpu: found `1`, which is not text;"
-            ' put it in quotes: "1"',
-            ":16: sites.b.kubernetes.volumes.data: `data` is no absolute path;"
+            ":14: sites.b.kubernetes.resources.memory: found `4GB`;"
+            " write a quantity, as `500m`, `96`, `64Gi` or `1Ti`",
+            ":14: sites.b.kubernetes.resources.gpu: `gpu` is no resource;"
+            " write `cpu`, `memory`, or a resource with its vendor, as `rdma/hca`",
+            ":14: sites.b.kubernetes.resources.nvidia.com/gpu: jobs ask for as many of these as"
+            " they use; remove it",
+            ":14: sites.b.kubernetes.resources.amd.com/gpu: jobs ask for as many of these as"
+            " they use; remove it",
+            ":16: sites.b.kubernetes.labels.a b: `a b` cannot name a label or annotation;"
+            " use letters, digits, `-`, `_` and `.`, perhaps a domain and `/` before",
+            ":16: sites.b.kubernetes.labels.gridloom/job: gridloom itself sets `gridloom/job`;"
+            " remove it",
+            ":17: sites.b.kubernetes.annotations.: `` cannot name a label or annotation;"
+            " use letters, digits, `-`, `_` and `.`, perhaps a domain and `/` before",
+            ":18: sites.b.kubernetes.node_selector.pool/: `pool/` cannot name a label or"
+            " annotation; use letters, digits, `-`, `_` and `.`, perhaps a domain and `/` before",
+            ":19: sites.b.kubernetes.network: found `10.0.0.5`; write a network with its length,"
+            " as `10.0.0.0/8`",
+            ":21: sites.b.kubernetes.volumes.data: `data` is no absolute path;"
             " write where pods see it, as `/data`",
-            ":17: sites.b.kubernetes.volumes./e: nothing says what it is;"
+            ":22: sites.b.kubernetes.volumes./e: nothing says what it is;"
             " write one of `claim`, `host`, `secret` and `memory`",
-            ":18: sites.b.kubernetes.volumes./f: both `claim` and `memory` are given;"
+            ":23: sites.b.kubernetes.volumes./f: both `claim` and `memory` are given;"
             " write one of `claim`, `host`, `secret` and `memory`",
-            ":19: sites.b.kubernetes.tolerations[0].key: is missing; write the key of a taint",
+            ":24: sites.b.kubernetes.tolerations[0].key: is missing; write the key of a taint",
         ],
     ),
     "nodes": (

@@ -97,7 +97,7 @@ class OuterSync:
 
     def join(self, patience_s: float, should_stop: Callable[[], bool] = never) -> list[str]:
         """As ``meeting.join``."""
-        return join(self._peers, self._take_in, patience_s, should_stop)
+        return join(self._peers, self._attend, patience_s, should_stop)
 
     def finish(self, patience_s: float) -> None:
         """Bring all sites to one model after the last training step, and leave.
@@ -164,6 +164,11 @@ class OuterSync:
         if due and not rounds.is_offered() and rounds.leader() and not rounds.is_behind():
             self._offer()
             self._peers.pump()
+        self._serve()
+
+    def _attend(self) -> None:
+        """Take results in and serve newcomers: sites that wait for each other need both."""
+        self._take_in()
         self._serve()
 
     def _follow(self) -> None:

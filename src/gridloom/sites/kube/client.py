@@ -42,6 +42,8 @@ _WATCH_S = 60
 """How long a watch is: a connection that died without a word is noticed after that."""
 _WATCH_MARGIN_S = 15.0
 _PAGE = 500
+_TAG = re.compile(r"<[^>]{1,200}>")
+"""Of a page for people, as proxies answer with."""
 _TRIES = 4
 _WAIT_S, _WAIT_MAX_S = 0.25, 5.0
 """Before the second try; then twice as long each time, or as long as the server says."""
@@ -289,6 +291,8 @@ def _connect(place: Place) -> httpx2.Client:
     try:
         path = place.kubeconfig
         said = KubeConfig.from_file(path) if path else KubeConfig.from_env()
+        if place.context and place.context not in said.contexts:
+            raise LookupError(f"it has no context {place.context}, only {', '.join(said.contexts)}")
         config = said.get(place.context or None)
         assert config is not None, "it names no current context"
         found = Client(config, ConnectionParams(timeout=httpx2.Timeout(_TIMEOUT_S)))
@@ -344,7 +348,7 @@ def _message(answer: httpx2.Response) -> str:
         said = msgspec.json.decode(answer.content)
         message = str(said["message"])
     except (msgspec.DecodeError, KeyError, TypeError):
-        message = " ".join(answer.text.split())[:200]
+        message = " ".join(_TAG.sub(" ", answer.text).split())[:200]
     return message or f"HTTP {answer.status_code} {answer.reason_phrase}"
 
 

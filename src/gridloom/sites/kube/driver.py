@@ -318,7 +318,9 @@ class KubeDriver:
         whole = tell.ending(one.seen)
         if whole is not None:
             is_kept = one.seen.run is not None and one.seen.run.ending is not None
-            return not is_kept or self._cluster(one).form is Form.TRAIN_JOB
+            if is_kept and self._cluster(one).form is Form.TRAIN_JOB:
+                return is_over  # its runtime goes with it, and its pods, which say how it ended
+            return not is_kept
         if not one.stopped:
             return False
         if one.kill_s is not None and self._clock.monotonic_s() >= one.kill_s:

@@ -16,7 +16,8 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
         told_s: The API server's time when it was asked; ``None`` if it does not tell.
         asked_s: Our time then: before and after the question.
         denied: What the account may not do, as ``create jobs.batch``.
-        nodes: All of them; ``None`` if they may not be read.
+        nodes: Those with the labels that pods of the site want; ``None`` if they may not be read.
+        labels: Values that nodes have of each label that these want.
         has_kueue: Whether Kueue's kinds are served.
         queues: LocalQueues of the namespace; ``None`` if they may not be read.
         cluster_queue: Behind the site's LocalQueue, if that could be read.
@@ -33,6 +34,7 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     asked_s: tuple[float, float] = (0.0, 0.0)
     denied: tuple[str, ...] = ()
     nodes: tuple[KubeNode, ...] | None = None
+    labels: dict[str, tuple[str, ...]] = {}
     has_kueue: bool = False
     queues: tuple[LocalQueue, ...] | None = None
     cluster_queue: ClusterQueue | None = None

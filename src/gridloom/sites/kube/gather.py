@@ -8,11 +8,11 @@ from msgspec.structs import replace
 
 from gridloom.base.clock import Clock
 from gridloom.base.errors import InputError, SiteError
-from gridloom.model.inventory import CPU, KubeAccess, Site
+from gridloom.model.inventory import KubeAccess, Site
 from gridloom.sites.kube.api import Questions, RefusedError
 from gridloom.sites.kube.facts import Facts
 from gridloom.sites.kube.gang import FORMS, pods
-from gridloom.sites.kube.inventory import tolerations_of
+from gridloom.sites.kube.inventory import first_kind, label_values, selected, tolerations_of
 from gridloom.sites.kube.parse_kueue import (
     ClusterQueue,
     LocalQueue,
@@ -53,10 +53,15 @@ def gather(site: Site, api: Questions, runs: PurePath, clock: Clock) -> Facts:
             asked_s=(before_s, after_s),
             denied=tuple(_denied(api, access)),
         )
-        nodes = _allowed(api, NODES_PATH)
+        if (nodes := _allowed(api, NODES_PATH)) is not None:
+            ours = {"items": selected(nodes, access)}
+            known = replace(
+                known,
+                nodes=read_nodes(ours, (), tolerations_of(access)),
+                labels={name: label_values(nodes, name) for name in access.node_selector},
+            )
         known = replace(
             known,
-            nodes=read_nodes(nodes, (), tolerations_of(access)) if nodes is not None else None,
             missing_claims=tuple(_missing_claims(api, access)),
         )
         if access.queue:
@@ -64,11 +69,6 @@ def gather(site: Site, api: Questions, runs: PurePath, clock: Clock) -> Facts:
         return _tried(known, site, access, api, runs)
     except SiteError as error:
         return Facts(trouble=str(error))
-
-
-def first_kind(site: Site) -> str:
-    """Return the kind of devices that a small job of a site asks for."""
-    return site.nodes[0].accelerator if site.nodes else CPU
 
 
 def _allowed(api: Questions, path: str) -> Manifest | None:
@@ -86,11 +86,23 @@ def _denied(api: Questions, access: KubeAccess) -> Iterator[str]:
     )
     for one in role_manifests(role):
         where = access.namespace if one["kind"] == "Role" else ""
-        for rule in one.get("rules", ()):
-            yield from _denied_by(api, rule, where)
+        rules = one.get("rules", ())
+        found = [said for rule in rules for said in _denied_by(api, rule, where)]
+        # Of a namespace that is another's nothing at all is ours
+        if (
+            where
+            and all(missing == asked for _, missing, asked in found)
+            and len(found) == sum(len(rule["resources"]) for rule in rules)
+        ):
+            yield f"do anything of what is needed in {where}"
+        else:
+            yield from (said for said, _, _ in found)
 
 
-def _denied_by(api: Questions, rule: dict[str, Any], namespace: str) -> Iterator[str]:
+def _denied_by(
+    api: Questions, rule: dict[str, Any], namespace: str
+) -> Iterator[tuple[str, int, int]]:
+    """Yield what is denied of a resource, how many verbs that is, and of how many."""
     path = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
     (group,) = rule["apiGroups"]
     for resource in rule["resources"]:
@@ -108,7 +120,8 @@ def _denied_by(api: Questions, rule: dict[str, Any], namespace: str) -> Iterator
                 missing.append(verb)
         if missing:
             where = f" in {namespace}" if namespace else ""
-            yield f"{', '.join(missing)} {resource}{'.' + group if group else ''}{where}"
+            said = f"{', '.join(missing)} {resource}{'.' + group if group else ''}{where}"
+            yield said, len(missing), len(rule["verbs"])
 
 
 def _missing_claims(api: Questions, access: KubeAccess) -> Iterator[str]:

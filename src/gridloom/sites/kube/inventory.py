@@ -28,8 +28,7 @@ def with_nodes(site: Site, answer: object) -> Site:
     """
     access = site.kubernetes
     assert access is not None  # the grid file was checked
-    wanted = access.node_selector.items()
-    ours = [one for one in items(answer) if wanted <= _labels(one).items()]
+    ours = selected(answer, access)
     levels = find_levels(node_labels(ours)) if ours else ()
     found = [
         one
@@ -39,7 +38,9 @@ def with_nodes(site: Site, answer: object) -> Site:
     with_devices = [one for one in found if one.resource != "cpu"]
     found = with_devices or found
     if not found:
-        raise SiteError(f"the cluster has no node for the pods of site {site.name}")
+        labels = ", ".join(f"{name}={value}" for name, value in access.node_selector.items())
+        which = f" with {labels}, as its `node_selector` wants" if labels and not ours else ""
+        raise SiteError(f"the cluster has no node for the pods of site {site.name}{which}")
     devices = {one.node.accelerator: one.resource for one in found if one.node.accelerator != CPU}
     return replace(
         site,
@@ -47,6 +48,26 @@ def with_nodes(site: Site, answer: object) -> Site:
         levels=tuple(level.name.replace("-", "_") for level in levels),
         kubernetes=replace(access, devices=devices | access.devices),
     )
+
+
+def selected(answer: object, access: KubeAccess) -> list[object]:
+    """Return those of the API's list of nodes that have the labels that pods of a site want.
+
+    Raises:
+        SiteError: It is no list of nodes.
+    """
+    wanted = access.node_selector.items()
+    return [one for one in items(answer) if wanted <= _labels(one).items()]
+
+
+def label_values(answer: object, name: str) -> tuple[str, ...]:
+    """Return the values of a label that nodes have, each once."""
+    return tuple(sorted({_labels(one)[name] for one in items(answer) if name in _labels(one)}))
+
+
+def first_kind(site: Site) -> str:
+    """Return the kind of devices that a small job of a site asks for."""
+    return site.nodes[0].accelerator if site.nodes else CPU
 
 
 def tolerations_of(access: KubeAccess) -> tuple[Toleration, ...]:

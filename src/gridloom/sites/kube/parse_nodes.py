@@ -1,5 +1,6 @@
 """From the nodes of a cluster to inventory, with who can be used and why not (pure)."""
 
+import math
 from collections.abc import Sequence
 from datetime import datetime
 from enum import StrEnum
@@ -56,6 +57,7 @@ class KubeNode(msgspec.Struct, frozen=True, kw_only=True):
         taints: Those that keep pods away.
         broken: Devices that the node has beyond ``node.count`` and that are unhealthy.
         shared: Its devices are shared out to several pods each: unfit for training.
+        offers: What pods may ask of it in all, by resource, as quotas count it.
     """
 
     node: Node
@@ -66,6 +68,7 @@ class KubeNode(msgspec.Struct, frozen=True, kw_only=True):
     taints: tuple[Taint, ...] = ()
     broken: int = 0
     shared: bool = False
+    offers: dict[str, int] = {}
 
 
 class _Address(Part, frozen=True, kw_only=True):
@@ -172,6 +175,10 @@ def _read(
         taints=taints,
         broken=device.broken,
         shared=device.shared,
+        offers={
+            name: math.floor(quantity * 1000) if name == "cpu" else math.floor(quantity)
+            for name, quantity in node.status.allocatable.items()
+        },
     )
 
 

@@ -11,7 +11,7 @@ from gridloom.base.errors import InputError, SiteError
 from gridloom.model.inventory import KubeAccess, Site
 from gridloom.sites.kube.api import PODS, WORKLOADS, Api, resource_of
 from gridloom.sites.kube.gang import FORMS, pods
-from gridloom.sites.kube.gather import first_kind
+from gridloom.sites.kube.inventory import first_kind
 from gridloom.sites.kube.labels import RUN_LABEL
 from gridloom.sites.kube.parse_pods import Phase, PodSight, read_pod
 from gridloom.sites.kube.parse_workloads import WorkloadSight, read_workload

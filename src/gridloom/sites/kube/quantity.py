@@ -52,3 +52,12 @@ def bytes_quantity(count: int) -> str:
         count //= 1024
         power += 1
     return f"{count}{_POWERS[power - 1].upper()}i" if power else str(count)
+
+
+def amount_text(resource: str, amount: int) -> str:
+    """Return an amount, as ``amount`` counts it, for people."""
+    if resource == "cpu":
+        return f"{amount / 1000:g}"
+    if resource in ("memory", "ephemeral-storage"):
+        return f"{amount / 2**30:.5g}Gi"
+    return str(amount)

@@ -18,8 +18,9 @@ from gridloom.model.spec import Batch
 from gridloom.sites.slurm.directives import directive
 from gridloom.sites.slurm.gang import LOG_FILE, comment, supervisor_argv
 from gridloom.sites.slurm.hostlist import compress
+from gridloom.sites.slurm.sbatch_file import parse
 from gridloom.sites.slurm.script import signal_text
-from gridloom.sites.slurm.submission import Signal
+from gridloom.sites.slurm.submission import Signal, Submission
 from gridloom.wire.agent import TaskOrder, gang_directory
 from gridloom.wire.launch import ARRAY_INDEX_VARIABLE
 
@@ -33,6 +34,10 @@ case "$output" in /*) ln -sfn "$output" %(log)s ;; esac
 %(exports)s
 exec %(supervisor)s >>%(own_log)s 2>&1
 """
+# Of whoever calls sbatch a job has these; through slurmrestd nobody says them
+_LOGIN = """\
+IFS=: read -r user _ _ _ _ home shell < <(getent passwd "$(id -u)")
+export USER="${USER:-$user}" LOGNAME="${LOGNAME:-$user}" HOME="${HOME:-$home}" SHELL="$shell\""""
 _ERRORS = f"export {_ERRORS_VARIABLE}=$(readlink /proc/$$/fd/2)"
 
 
@@ -73,11 +78,31 @@ def render_batch(
         + _BODY
         % {
             "log": shlex.quote(first.ranks[0].log_file),
-            "exports": "\n".join(_exports(first, first.batch)),
+            "exports": "\n".join(_exports(first, first.batch, access)),
             "supervisor": shlex.join(supervisor_argv(python, directory)),
             "own_log": shlex.quote(str(directory / LOG_FILE)),
         }
     )
+
+
+def rest_submission(script: str, batch: Batch, access: SlurmAccess) -> Submission:
+    """Return what a script asks for where nobody reads its lines.
+
+    Args:
+        script: As ``render_batch`` made it.
+        batch: Of the user.
+        access: How jobs are handed in there.
+
+    Raises:
+        InputError: A value is none.
+    """
+    read = parse(script)
+    said = {setting.name: setting.value for setting in read.settings}
+    variables = access.environment | read.submission.environment
+    # What is ours can give way where it cannot be said, what is the user's cannot
+    is_theirs = "signal" in dict(batch.options)
+    options = tuple((name, said[name]) for name in said if name != "signal" or is_theirs)
+    return replace(read.submission, environment=variables, options=options)
 
 
 def _directives(said: Sequence[tuple[str, str]]) -> list[str]:
@@ -121,8 +146,10 @@ def _ours(orders: Sequence[TaskOrder], plane: str) -> Iterator[tuple[str, str]]:
         yield "array", index  # of one, so that the script finds its number where it looks for it
 
 
-def _exports(first: TaskOrder, batch: Batch) -> Iterator[str]:
+def _exports(first: TaskOrder, batch: Batch, access: SlurmAccess) -> Iterator[str]:
     """Yield what sbatch would have set otherwise had the user called it."""
+    if access.rest is not None:
+        yield _LOGIN
     yield f"export SLURM_SUBMIT_DIR={shlex.quote(batch.submitted_in)}"
     if first.ranks[0].rank.restart_count:
         yield f"export SLURM_RESTART_COUNT={first.ranks[0].rank.restart_count}"

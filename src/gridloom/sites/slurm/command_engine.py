@@ -1,4 +1,4 @@
-"""A Slurm asked by its commands, which run here."""
+"""A Slurm asked by its commands, which run here or at a login host."""
 
 from collections.abc import Collection, Mapping
 
@@ -6,6 +6,7 @@ from msgspec.structs import replace
 
 from gridloom.sites.slurm import command, parse_queue, parse_scontrol, usage
 from gridloom.sites.slurm.client import SlurmClient
+from gridloom.sites.slurm.once import once
 from gridloom.sites.slurm.records import Job, Licence, Node, Partition, Reservation
 from gridloom.sites.slurm.states import job_end
 from gridloom.sites.slurm.submission import Submission
@@ -15,20 +16,25 @@ from gridloom.sites.slurm.usage import Used
 class CommandEngine:
     """Plays `gridloom.sites.slurm.engine.SlurmEngine` by sbatch, squeue, scancel and scontrol."""
 
-    def __init__(self, client: SlurmClient, environment: Mapping[str, str]) -> None:
+    def __init__(
+        self, client: SlurmClient, environment: Mapping[str, str], *, is_far: bool = False
+    ) -> None:
         """Ask the Slurm that the commands find.
 
         Args:
             client: Runs commands.
             environment: Their variables beside those of this process, as ``SLURM_CONF``.
+            is_far: An answer may get lost on its way here.
         """
+        self._is_far = is_far
         self._client = client
         self._environment = dict(environment)
         self._preempted_s: dict[int, float] = {}
 
     def hand_in(self, asked: Submission, script: str) -> int:
         """Run sbatch, which reads from the script's ``#SBATCH`` lines what is asked for."""
-        return command.submitted(self._run(command.sbatch(), script))
+        argv = once(command.sbatch(), asked.directory) if self._is_far else command.sbatch()
+        return command.submitted(self._run(argv, script))
 
     def jobs(self, slurm_ids: Collection[int] = ()) -> tuple[Job, ...]:
         """Run squeue; once more when some have ended of which it is not known if by preemption."""

@@ -12,11 +12,12 @@ from itertools import groupby
 from gridloom.base.errors import SiteError
 from gridloom.base.units import format_duration
 from gridloom.model.inventory import CPU, Site, SlurmAccess
-from gridloom.sites.finding import Finding, clock, fail, few, ok, warn
+from gridloom.sites.finding import Finding, clock, fail, failed, few, ok, warn, without
 from gridloom.sites.slurm.diagnose_answers import trial_remedy, trouble_remedy
-from gridloom.sites.slurm.facts import Facts
-from gridloom.sites.slurm.inventory import Cluster, candidates, partition_of
+from gridloom.sites.slurm.facts import Facts, Trial
+from gridloom.sites.slurm.inventory import candidates, partition_of
 from gridloom.sites.slurm.records import Node, Partition
+from gridloom.sites.slurm.relaxed import NARROWING, relaxed
 from gridloom.sites.slurm.states import NodeUse, node_use
 
 _AGE_MIN_S = 30.0
@@ -34,26 +35,51 @@ def diagnose(site: Site, facts: Facts) -> tuple[Finding, ...]:
     if facts.trouble:
         return (fail("slurm", facts.trouble, trouble_remedy(facts.trouble)),)
     access = site.slurm or SlurmAccess()
-    found = [*_slurm(facts), *_clock(facts), *_account(access, facts), *_qos(access, facts)]
+    found = [*_slurm(facts), *_untold(facts), *_clock(facts)]
+    found += [*_account(access, facts), *_qos(access, facts)]
+    partition: Partition | None = None
     try:
         partition = partition_of(access, facts.cluster.partitions)
+        found += _partition(access, partition)
     except SiteError as error:
-        names = few(sorted(one.name for one in facts.cluster.partitions))
-        remedy = f"write `partition:` {_IN_FILE}: {names or 'Slurm shows you none'}"
-        return (*found, fail("partition", str(error), remedy))
-    found += _partition(access, partition)
+        if "partitions" not in facts.untold:
+            names = few(sorted(one.name for one in facts.cluster.partitions))
+            remedy = f"write `partition:` {_IN_FILE}: {names or 'Slurm shows you none'}"
+            found.append(fail("partition", str(error), remedy))
     found += _reservation(access, facts)
-    found += _features(access, partition, facts.cluster)
-    if not any(one.state == "fail" and one.check in _NARROWS for one in found):
-        nodes = candidates(access, facts.cluster)
-        found += [*_devices(site, access, nodes), *_nodes(site, access, partition, nodes)]
-    found += _time_limit(access, partition)
-    found += _trials(facts)
-    return tuple(found)
+    if partition is not None:
+        found += _features(access, partition, facts, found)
+    nodes = _may_get(access, partition, facts, found)
+    if "nodes" not in facts.untold:
+        found += _devices(site, access, nodes)
+        if partition is not None:
+            found += _nodes(site, access, partition, nodes)
+    if partition is not None:
+        found += _time_limit(access, partition)
+    return (*found, *_trials(facts))
 
 
-_NARROWS = ("reservation", "features")
-"""Checks without which nothing can be said of the nodes that jobs may get."""
+def holds_all(findings: Iterable[Finding]) -> bool:
+    """Return whether what was found keeps every job of the site waiting for ever."""
+    return any((one.check, one.of) in _HOLDS for one in findings if one.state == "fail")
+
+
+_IN_SERVICE = "in service"
+_HOLDS = (("partition", ""), ("nodes", _IN_SERVICE))
+
+
+def _may_get(
+    access: SlurmAccess, partition: Partition | None, facts: Facts, found: Iterable[Finding]
+) -> Sequence[Node]:
+    """Return the nodes that jobs may get by all that is right in the access."""
+    if partition is None:
+        return facts.cluster.nodes
+    return candidates(_narrowed(access, facts, found), facts.cluster)
+
+
+def _narrowed(access: SlurmAccess, facts: Facts, found: Iterable[Finding]) -> SlurmAccess:
+    wrong = {*failed(found)} | ({"reservation"} if "reservations" in facts.untold else set())
+    return relaxed(access, wrong & NARROWING)
 
 
 def _slurm(facts: Facts) -> Iterator[Finding]:
@@ -71,12 +97,19 @@ def _slurm(facts: Facts) -> Iterator[Finding]:
             "slurm",
             f"it forgets jobs {age} s after their end: how a job ended may be missed",
             f"ask who runs the cluster for MinJobAge of {_AGE_MIN_S:g} or more",
+            of="MinJobAge",
         )
+
+
+def _untold(facts: Facts) -> Iterator[Finding]:
+    for what, said in facts.untold.items():
+        remedy = f"ask who runs the cluster whether {facts.user} may see them (PrivateData)"
+        yield warn("slurm", f"it does not tell its {what}: {said}", remedy, of=what)
 
 
 def _clock(facts: Facts) -> Iterator[Finding]:
     if facts.told_s is not None:
-        yield clock("Slurm's clock", facts.told_s, facts.asked_s)
+        yield clock("Slurm", "Slurm's", facts.told_s, facts.asked_s)
 
 
 def _account(access: SlurmAccess, facts: Facts) -> Iterator[Finding]:
@@ -150,7 +183,7 @@ def _partition(access: SlurmAccess, partition: Partition) -> Iterator[Finding]:
 
 def _reservation(access: SlurmAccess, facts: Facts) -> Iterator[Finding]:
     wanted = access.reservation
-    if not wanted:
+    if not wanted or "reservations" in facts.untold:
         return
     known = {one.name: one for one in facts.cluster.reservations}
     if wanted not in known:
@@ -172,20 +205,23 @@ def _reservation(access: SlurmAccess, facts: Facts) -> Iterator[Finding]:
         yield ok("reservation", f"{wanted}: {len(one.nodes)} nodes")
 
 
-def _features(access: SlurmAccess, partition: Partition, cluster: Cluster) -> Iterator[Finding]:
+def _features(
+    access: SlurmAccess, partition: Partition, facts: Facts, found: Iterable[Finding]
+) -> Iterator[Finding]:
     words = feature_words(access.constraint)
-    if not words:
+    if not words or "nodes" in facts.untold:
         return
+    cluster = facts.cluster
     nodes = [node for node in cluster.nodes if node.name in {*partition.nodes}]
     there = sorted({feature for node in nodes for feature in node.features})
     missing = [word for word in words if word not in there]
     if missing:
         right = f"they have: {few(there, 12)}" if there else "they have no features at all"
-        found = f"no node of partition {partition.name} has the feature {few(missing)}"
-        yield fail("features", found, f"mend `constraint:` {_IN_FILE}; {right}")
-    elif not candidates(access, cluster):
-        found = f"no node of partition {partition.name} has all of `{access.constraint}`"
-        yield fail("features", found, f"ask for less in `constraint:` {_IN_FILE}")
+        said = f"no node of partition {partition.name} has the feature {few(missing)}"
+        yield fail("features", said, f"mend `constraint:` {_IN_FILE}; {right}")
+    elif not candidates(_narrowed(access, facts, found), cluster):
+        said = f"no node of partition {partition.name} has all of `{access.constraint}`"
+        yield fail("features", said, f"ask for less in `constraint:` {_IN_FILE}")
     else:
         yield ok("features", access.constraint)
 
@@ -209,8 +245,8 @@ def _cores(_: SlurmAccess, nodes: Sequence[Node], kind: str, count: int) -> Find
     there = max((node.cpus for node in nodes), default=0)
     if there < count:
         found = f"the grid file gives a node {count} cores, Slurm's largest has {there}"
-        return fail("devices", found, f"write `{kind}:{there}`")
-    return ok("devices", f"{kind}: {there} cores a node")
+        return fail("devices", found, f"write `{kind}:{there}`", of=kind)
+    return ok("devices", f"{there} cores a node", of=kind)
 
 
 def _gres(access: SlurmAccess, nodes: Sequence[Node], kind: str, count: int) -> Finding:
@@ -225,11 +261,13 @@ def _gres(access: SlurmAccess, nodes: Sequence[Node], kind: str, count: int) -> 
             f"Slurm knows no `{name}` on these nodes for {kind}; {there}",
             f"write `gres: {{{kind}: NAME}}` {_IN_FILE}, or ask who runs the cluster for Gres= of"
             " its nodes",
+            of=kind,
         )
     if type_ and type_ not in types:
         have = few(f"{name}:{one}" for one in types) or f"`{name}` without a type"
         right = f"`gres: {{{kind}: {name}{':' + types[0] if types else ''}}}` {_IN_FILE}"
-        return fail("devices", f"no node has {name}:{type_}; they have: {have}", f"write {right}")
+        found = f"no node has {name}:{type_}; they have: {have}"
+        return fail("devices", found, f"write {right}", of=kind)
     per_node: dict[str, int] = {}
     for node, one in of_name:
         if not type_ or one.type == type_:
@@ -237,14 +275,16 @@ def _gres(access: SlurmAccess, nodes: Sequence[Node], kind: str, count: int) -> 
     there_are = max(per_node.values())
     if there_are < count:
         found = f"the grid file gives a node {count} {kind}, Slurm's largest has {there_are}"
-        return fail("devices", found, f"write `{kind}:{there_are}`")
+        return fail("devices", found, f"write `{kind}:{there_are}`", of=kind)
     if not type_ and (len(types) > 1 or (types and types[0].lower() != kind)):
         return warn(
             "devices",
             f"`{name}` without a type gets {kind} jobs any of {few(types)}",
             f"write `gres: {{{kind}: {name}:{types[0]}}}` {_IN_FILE}",
+            of=kind,
         )
-    return ok("devices", f"{kind}: {there_are} {name}{':' + type_ if type_ else ''} a node")
+    type_ = f":{type_}" if type_ else ""
+    return ok("devices", f"{there_are} {name}{type_} a node", of=kind)
 
 
 def _nodes(
@@ -265,17 +305,19 @@ def _nodes(
         found = (
             f"a job may have {partition.max_nodes:g} nodes of partition {partition.name} at most"
         )
-        yield warn("nodes", found, "jobs over more of them never start there")
+        yield warn("nodes", found, "jobs over more of them never start there", of="of one job")
     out = [node for node in nodes if node_use(node.states) >= NodeUse.DRAINED]
     if not out:
-        yield ok("nodes", f"{len(nodes)} in service")
+        yield ok("nodes", f"{len(nodes)} in service", of=_IN_SERVICE)
         return
     reasons = "; ".join(_out_of_service(out))
     if len(out) == len(nodes):
-        yield fail("nodes", f"none is in service: {reasons}", "ask who runs the cluster")
+        found = f"none is in service: {reasons}"
+        yield fail("nodes", found, "ask who runs the cluster", of=_IN_SERVICE)
     else:
         found = f"{len(out)} of {len(nodes)} are out of service: {reasons}"
-        yield warn("nodes", found, "nothing is placed there until Slurm has them back")
+        remedy = "nothing is placed there until Slurm has them back"
+        yield warn("nodes", found, remedy, of=_IN_SERVICE)
 
 
 def _out_of_service(nodes: Sequence[Node]) -> Iterable[str]:
@@ -307,19 +349,33 @@ def _time_limit(access: SlurmAccess, partition: Partition) -> Iterator[Finding]:
 
 def _trials(facts: Facts) -> Iterator[Finding]:
     """Tell of jobs that Slurm would refuse in the same words only once."""
-    first_fails = bool(facts.trials) and not facts.trials[0].is_taken
-    for (is_taken, said), group in groupby(facts.trials, lambda one: (one.is_taken, one.said)):
+
+    def answer(one: Trial) -> tuple[tuple[str, ...], bool, str]:
+        return one.without, one.is_taken, one.said
+
+    several_kinds = len({trial.kind for trial in facts.trials}) > 1
+    first_fails = {
+        left_out: not next(group).is_taken
+        for left_out, group in groupby(facts.trials, lambda one: one.without)
+    }
+    for (left_out, is_taken, said), group in groupby(facts.trials, answer):
         together = [*group]
-        what = few(trial.what for trial in together)
+        what = few(trial.what for trial in together) + without(left_out)
+        of = few(_size(trial, with_kind=several_kinds) for trial in together)
+        of += ", again" if left_out else ""
         if is_taken:
             when = said.partition(" to start at ")[2].partition(" ")[0]
-            yield ok(
-                "trial", f"{what}: Slurm would start it at {when + ' UTC' if when else 'some time'}"
-            )
+            at = f"{when} UTC" if when else "some time"
+            yield ok("trial", f"{what}: Slurm would start it at {at}", of=of)
             continue
-        smaller_run = together[0].nodes > 1 and not first_fails
+        smaller_run = together[0].nodes > 1 and not first_fails[left_out]
         found = f"{what}: Slurm would not take it: {said.removeprefix('allocation failure: ')}"
-        yield (warn if smaller_run else fail)("trial", found, trial_remedy(said))
+        yield (warn if smaller_run else fail)("trial", found, trial_remedy(said), of=of)
+
+
+def _size(trial: Trial, *, with_kind: bool) -> str:
+    nodes = "1 node" if trial.nodes == 1 else f"{trial.nodes} nodes"
+    return f"{nodes} of {trial.kind}" if with_kind else nodes
 
 
 def _long(duration_s: float | None) -> str:

@@ -7,6 +7,10 @@ _FILE = "under `slurm:` of the site in the grid file"
 
 _AWAY = f"{_ASK} whether slurmctld runs, and look that this machine reaches it; its jobs go on"
 _TROUBLES = (
+    (
+        "has no command",
+        f"write `environment: {{PATH: ...}}` {_FILE}, with the directory of Slurm's commands there",
+    ),
     ("there is no command", "run gridloom on a login host of the cluster, or install its client"),
     (
         "SLURM_CONF is",

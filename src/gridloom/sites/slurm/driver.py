@@ -1,6 +1,7 @@
-"""The driver of sites under Slurm whose nodes see the run directories as we do."""
+"""The driver of sites under Slurm, whose nodes see our run directories or have their own."""
 
 import contextlib
+import dataclasses
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Executor, Future
@@ -13,19 +14,22 @@ from gridloom.base.codec import encode
 from gridloom.base.errors import InputError, SiteError
 from gridloom.base.files import replace_file
 from gridloom.model.event import AnyEvent, NodeMarked, TaskRefused, TaskRunning
-from gridloom.model.inventory import Site, SlurmAccess
+from gridloom.model.inventory import Site, SlurmAccess, SshAccess
 from gridloom.model.life import Outcome, SiteUse
 from gridloom.model.reason import Reason, Why
+from gridloom.sites.remote.errors import RemoteError
+from gridloom.sites.remote.host import Host
+from gridloom.sites.remote.teller import ALWAYS_S
 from gridloom.sites.reports import ended, who
 from gridloom.sites.slurm.accounts import Accounts
 from gridloom.sites.slurm.engine import AwayError, SlurmEngine
+from gridloom.sites.slurm.far import FarGangs
 from gridloom.sites.slurm.gang import (
     ACCESS_FILE,
     JOB_FILE,
     SCRIPT_FILE,
     GangMark,
     Placed,
-    gang,
 )
 from gridloom.sites.slurm.hand_in import handed_in
 from gridloom.sites.slurm.records import Job
@@ -34,6 +38,9 @@ from gridloom.sites.slurm.tell import Seen, end_of, wait_of, why_asked, why_neve
 from gridloom.sites.tasks import Heard, TaskFiles, read, unwritable
 from gridloom.wire.agent import (
     GANG_FILE,
+    LEASE_FILE,
+    RENDEZVOUS_FILE,
+    STOP_FILE,
     Rendezvous,
     TaskOrder,
     TaskRef,
@@ -50,6 +57,9 @@ _FELL_S = 5.0
 """How long it may take to say that it has killed a task."""
 _HOPELESS_LOOKS = 3
 """So often in a row Slurm says that a job will never start before it is believed."""
+_FRESH_S = 3.0
+"""How long a renewal of a lease may wait for its link. The next one is there by then; and where a
+node's clock is behind, one that comes late would count from when it has come."""
 _ASKED_FILE = "submitting"
 """There as soon as Slurm is about to be asked for a gang."""
 _SILENCE_S = 5.0
@@ -92,7 +102,10 @@ class _Gang:
 
 
 class SlurmDriver:
-    """Runs tasks as jobs of Slurm (plays `gridloom.ports.driver.Driver`)."""
+    """Runs tasks as jobs of Slurm.
+
+    Plays `gridloom.ports.driver.Driver`, `Accounting` and `Keeping`.
+    """
 
     chooses_nodes = True
 
@@ -102,13 +115,15 @@ class SlurmDriver:
         clock: Clock,
         engines: Callable[[SlurmAccess], SlurmEngine],
         executor: Executor,
+        hosts: Callable[[SshAccess], Host],
     ) -> None:
-        """Drive the tasks of the runs in ``runs``, which the sites' nodes must see, too.
+        """Drive the tasks of the runs in ``runs``.
 
         Args:
-            runs: Directory of all run directories.
+            runs: Directory of all run directories, which nodes see, too, or have copied to them.
             clock: Where the time comes from.
             engines: Returns what asks a site's Slurm, the same one for the same Slurm.
+            hosts: Returns the login hosts of sites that are reached over SSH.
             executor: Where it is asked: without an answer that lasts for minutes, and meanwhile the
                 leases of all other tasks must be renewed.
         """
@@ -119,6 +134,7 @@ class SlurmDriver:
         self._executor = executor
         self._nodes = NodeWatch(clock, engines, executor)
         self._accounts = Accounts(self._runs, clock, engines, executor)
+        self._far = FarGangs(self._files, clock, hosts, executor)
         self._asked: dict[SlurmEngine, Future[None]] = {}
         self._gangs: dict[Path, _Gang] = {}
         self._looked_s: dict[SlurmEngine, float] = {}
@@ -139,20 +155,25 @@ class SlurmDriver:
     def meet(self, task: TaskRef, rendezvous: Rendezvous) -> None:
         """Write where the tasks are."""
         self._files.meet(task, rendezvous)
+        self._tell(task, RENDEZVOUS_FILE)
 
     def renew(self, task: TaskRef, until_s: float) -> None:
         """Write the lease anew."""
         self._files.renew(task, until_s)
+        self._tell(task, LEASE_FILE, min(until_s, self._clock.now_s() + _FRESH_S))
 
     def stop(self, task: TaskRef, grace_s: float, sentence: str) -> None:
         """Write the order to stop; the next look takes a job that waits out of Slurm's queue."""
         self._files.stop(task, grace_s, sentence)
+        self._tell(task, STOP_FILE)
         self._gang(Path(gang_directory(self._runs, task))).stopped = True
 
     def observe(self, tasks: Sequence[TaskRef]) -> list[AnyEvent]:
         """Return what the supervisors reported, and what Slurm says of those that do not."""
         gangs = {task: self._gang(Path(gang_directory(self._runs, task))) for task in tasks}
         self._look(dict.fromkeys([*gangs.values(), *self._left(gangs)]))
+        marked = ((task, one.mark) for task, one in gangs.items() if one.mark is not None)
+        self._far.look({mark.speaker or task: mark.access for task, mark in marked})
         facts: list[AnyEvent] = []
         for task, one in gangs.items():
             with contextlib.suppress(OSError):  # of what we cannot see now we do not speak now
@@ -167,6 +188,10 @@ class SlurmDriver:
         """Return what a job has used, where its Slurms keep accounts of that."""
         return self._accounts.used(job_id)
 
+    def bring(self, job_id: str, attempt: int, sites: Sequence[str]) -> str:
+        """Fetch what a job has saved at sites that nobody sees from elsewhere."""
+        return self._far.bring(job_id, attempt, sites)
+
     def free_port(
         self, address: str, ports: tuple[int, int], taken: frozenset[int], count: int = 1
     ) -> int:
@@ -178,25 +203,29 @@ class SlurmDriver:
     def _write_gang(
         self, directory: Path, orders: Sequence[TaskOrder], access: SlurmAccess
     ) -> None:
-        handed = handed_in(orders, self._runs, access, sys.executable)
-        orders = handed.orders
-        for order in orders:
-            self._files.order(order)
+        to = self._far.places(access, orders)
+        handed = handed_in(orders, self._runs, access, sys.executable, to)
+        for order, told in zip(orders, handed.orders, strict=True):
+            self._files.order(order, told)
         directory.mkdir(parents=True, exist_ok=True)
-        replace_file(directory / GANG_FILE, encode(gang(orders, self._runs, access)))
+        replace_file(directory / GANG_FILE, encode(handed.gang))
         replace_file(directory / SCRIPT_FILE, handed.script.encode())
         speaker = orders[0].task if orders[0].batch else None
-        mark = GangMark(access=access, submission=handed.asked, speaker=speaker)
+        mark = GangMark(access=access, submission=handed.asked, speaker=speaker, places=to)
         replace_file(directory / ACCESS_FILE, encode(mark))
 
     def _hand_in(self, one: _Gang, engine: SlurmEngine) -> None:
-        """Hand a gang's job to Slurm unless that was done.
+        """Hand a gang's job to Slurm unless that was done, once its files are where it sees them.
 
         Raises:
             AwayError: Slurm does not answer.
             SiteError: Slurm will not have it.
         """
         if one.placed is not None or one.mark is None:
+            return
+        waits = self._far.send(one.mark.access, one.directory, one.mark.places)
+        one.seen = replace(one.seen, sending=waits, trouble="")
+        if waits:
             return
         asked, mark = one.mark.submission, one.directory / _ASKED_FILE
         found = None
@@ -290,6 +319,8 @@ class SlurmDriver:
         facts = known.news(task, self._clock.monotonic_s())
         stop = self._files.stop_of(task)
         one.stopped = one.stopped or stop is not None  # perhaps before we were started
+        if one.mark is not None and self._far.is_bringing(one.mark.access, one.speaker or task):
+            return [*facts, TaskRunning(**who(task))] if known.has_spoken else facts
         if known.end is not None:
             return [*facts, *self._end(task, known, one, asked=stop is not None)]
         if one.refusal is not None:
@@ -300,7 +331,7 @@ class SlurmDriver:
                 code=Why.STOP_REQUESTED, sentence=sentence, ended_s=self._clock.now_s()
             )
             return [ended(task, known.end)]
-        if one.is_settled:
+        if one.is_settled and self._has_all(one, task):
             known.end = end_of(one.seen, stop.sentence if stop else "", self._clock.now_s())
             return [*facts, ended(task, known.end)]
         if not known.has_spoken and one.mark is not None:
@@ -325,6 +356,15 @@ class SlurmDriver:
             if not asked:
                 known.end = why_asked(known.end, one.seen)
         return [ended(task, known.end)]
+
+    def _has_all(self, one: _Gang, task: TaskRef) -> bool:
+        return one.mark is None or self._far.finish(one.mark.access, one.speaker or task)
+
+    def _tell(self, task: TaskRef, name: str, until_s: float = ALWAYS_S) -> None:
+        """Have what was written for a task brought to where it is."""
+        mark = self._gang(Path(gang_directory(self._runs, task))).mark
+        if mark is not None:
+            self._far.tell(mark.access, task, name, until_s)
 
     def _gang(self, directory: Path) -> _Gang:
         """Return what is known of a gang; after a restart that is what was written down."""
@@ -351,8 +391,12 @@ def _whole(told: Sequence[Job]) -> dict[int, Job]:
 def _refusal(error: InputError | SiteError | OSError) -> Reason:
     if isinstance(error, OSError):
         return unwritable(error)
-    return Reason(
-        code=Why.REFUSED,
-        sentence=f"the task cannot be started: Slurm says: {error}",
-        remedy="`slurm:` of the site in the grid file says how jobs are handed in",
-    )
+    says = f"Slurm says: {error}"
+    remedy = "`slurm:` of the site in the grid file says how jobs are handed in"
+    if isinstance(error, RemoteError):
+        says, remedy = error.sentence, error.remedy
+    elif isinstance(error, InputError):
+        said = (dataclasses.replace(problem, remedy="").sentence() for problem in error.problems)
+        says = "; ".join(said)
+        remedy = "; ".join(filter(None, (problem.remedy for problem in error.problems))) or remedy
+    return Reason(code=Why.REFUSED, sentence=f"the task cannot be started: {says}", remedy=remedy)

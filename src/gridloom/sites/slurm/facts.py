@@ -29,14 +29,18 @@ class Trial(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         what: What was asked for, as ``1 node with 8 a100``.
         nodes: How many nodes.
+        kind: Of their devices.
         is_taken: Whether it would.
         said: When and where the job could start, or why not, in Slurm's words.
+        without: Settings of the site, wrong ones, that were left out to see what else is.
     """
 
     what: str
     nodes: int
+    kind: str = ""
     is_taken: bool
     said: str
+    without: tuple[str, ...] = ()
 
 
 class Facts(msgspec.Struct, frozen=True, kw_only=True):
@@ -44,6 +48,7 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         trouble: Why Slurm could not be asked; empty when it could, and else nothing else is known.
+        untold: Why Slurm does not tell its ``reservations`` or the like, by what it is.
         release: Of Slurm, as ``22.05.8``.
         cluster: Its nodes, partitions, reservations and wiring.
         config: Settings by name, as far as they are told.
@@ -58,6 +63,7 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     trouble: str = ""
+    untold: dict[str, str] = {}
     release: str = ""
     cluster: Cluster = Cluster()
     config: dict[str, str] = {}

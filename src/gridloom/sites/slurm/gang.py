@@ -13,6 +13,7 @@ import msgspec
 from msgspec.structs import replace
 
 from gridloom.model.inventory import CPU, SlurmAccess, SlurmContainer
+from gridloom.sites.remote.places import Places
 from gridloom.sites.slurm.records import Gres
 from gridloom.sites.slurm.submission import (
     Component,
@@ -50,11 +51,13 @@ class GangMark(msgspec.Struct, frozen=True, kw_only=True):
         access: How the site's Slurm is reached.
         submission: What it is asked for; its comment tells the job from all others.
         speaker: Of a batch script: the task that runs it.
+        places: Where everything is at a site that sees nothing of ours.
     """
 
     access: SlurmAccess
     submission: Submission
     speaker: TaskRef | None = None
+    places: Places | None = None
 
 
 def comment(plane: str, task: TaskRef) -> str:
@@ -116,8 +119,8 @@ def of_access(access: SlurmAccess, place: PurePath) -> Submission:
 
 
 def interpreter(access: SlurmAccess, here: str) -> str:
-    """Return the Python that runs gridloom there: as was said, the image's, or as ``here``."""
-    return access.python or ("python3" if access.container else here)
+    """Return the Python that runs gridloom there: as was said, the site's own, or as ``here``."""
+    return access.python or ("python3" if access.container or access.ssh else here)
 
 
 def _container(said: SlurmContainer, place: str) -> Container:

@@ -2,9 +2,10 @@
 
 import os
 import pwd
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from itertools import groupby
 from pathlib import PurePath
+from typing import TypeVar
 
 from msgspec.structs import replace
 
@@ -13,15 +14,18 @@ from gridloom.base.errors import InputError, SiteError
 from gridloom.model.inventory import Node, Site, SlurmAccess
 from gridloom.sites.slurm import command, facts
 from gridloom.sites.slurm.client import SlurmClient
-from gridloom.sites.slurm.engine import SlurmEngine
+from gridloom.sites.slurm.engine import AwayError, SlurmEngine
 from gridloom.sites.slurm.facts import Facts, Trial
 from gridloom.sites.slurm.gang import component, of_access
 from gridloom.sites.slurm.inventory import Cluster
 from gridloom.sites.slurm.parse_queue import squeue
 from gridloom.sites.slurm.records import Topology
+from gridloom.sites.slurm.relaxed import left_out, relaxed
 from gridloom.sites.slurm.script import render
 from gridloom.sites.slurm.submission import Submission
 from gridloom.sites.slurm.topology import topology
+
+T = TypeVar("T")
 
 _NOWHERE = PurePath("/")
 
@@ -56,11 +60,10 @@ class Commands:
     def trial(self, asked: Submission, what: str) -> Trial:
         """Return whether Slurm would take a job, and when it could start."""
         nodes = sum(part.nodes for part in asked.components)
-        script = render(asked, ("true",))
         try:
-            argv = command.sbatch(is_tried=True)
+            script, argv = render(asked, ("true",)), command.sbatch(is_tried=True)
             said = self._client.notes(argv, self._environment, script)
-        except SiteError as error:
+        except (InputError, SiteError) as error:
             return Trial(what=what, nodes=nodes, is_taken=False, said=str(error))
         return Trial(what=what, nodes=nodes, is_taken=True, said=said.strip())
 
@@ -92,24 +95,69 @@ def gather(site: Site, engine: SlurmEngine, commands: Commands | None, clock: Cl
         commands: Its commands, where they are here.
         clock: Ours.
     """
+    untold: dict[str, str] = {}
     try:
-        found = cluster(engine, commands)
-        jobs, licences = engine.jobs(), engine.licences()
-    except SiteError as error:
+        nodes = _asked(engine.nodes, "nodes", untold)
+        partitions = _asked(engine.partitions, "partitions", untold)
+        if len(untold) > 1:  # all else goes by these
+            return Facts(trouble=untold["nodes"])
+        found = Cluster(
+            partitions=partitions,
+            nodes=nodes,
+            reservations=_asked(engine.reservations, "reservations", untold),
+            topology=commands.topology() if commands is not None else Topology(),
+        )
+        known = Facts(
+            cluster=found,
+            jobs=_asked(engine.jobs, "jobs", untold),
+            licences=_asked(engine.licences, "licences", untold),
+            untold=untold,
+            user=_user(site.slurm),
+            release=next((node.version for node in nodes if node.version), ""),
+        )
+    except AwayError as error:
         return Facts(trouble=str(error))
-    known = Facts(
-        cluster=found,
-        jobs=jobs,
-        licences=licences,
-        user=_user(site.slurm),
-        release=next((node.version for node in found.nodes if node.version), ""),
-    )
     return known if commands is None else _told_by_commands(known, commands, clock)
 
 
-def tried(site: Site, commands: Commands) -> tuple[Trial, ...]:
-    """Return what Slurm would do with jobs for one node of each kind, and for all of the site's."""
+def tried(site: Site, commands: Commands, failed: Collection[str] = ()) -> tuple[Trial, ...]:
+    """Return what Slurm would do with jobs for one node of each kind, and for all of the site's.
+
+    Of a job with several faults it names one. So they are tried once more without the settings
+    that are known to be wrong.
+
+    Args:
+        site: With the nodes that it shall have.
+        commands: What is asked.
+        failed: Checks by which something must be mended.
+    """
     access = site.slurm or SlurmAccess()
+    first = _tried(site, access, commands)
+    without = left_out(access, failed)
+    if not without or "partition" in failed or all(trial.is_taken for trial in first):
+        return first
+    again = _tried(site, relaxed(access, failed), commands)
+    return (*first, *(replace(trial, without=without) for trial in again))
+
+
+def _asked(
+    question: Callable[[], tuple[T, ...]], what: str, untold: dict[str, str]
+) -> tuple[T, ...]:
+    """Return what Slurm tells; nothing, and why, if it will not.
+
+    Raises:
+        AwayError: It does not answer.
+    """
+    try:
+        return question()
+    except AwayError:
+        raise
+    except SiteError as error:
+        untold[what] = str(error)
+        return ()
+
+
+def _tried(site: Site, access: SlurmAccess, commands: Commands) -> tuple[Trial, ...]:
     alike = [(key, len([*group])) for key, group in groupby(sorted(map(_device, site.nodes)))]
     sizes = [(key, 1) for key, _ in alike] + [(key, count) for key, count in alike if count > 1]
     found = []
@@ -118,7 +166,7 @@ def tried(site: Site, commands: Commands) -> tuple[Trial, ...]:
         what = f"{count} node{'s' * (count > 1)} with {devices} {kind}"
         asked = of_access(replace(access, container=None), _NOWHERE)
         asked = replace(asked, components=(part,), name="gridloom-check")
-        found.append(commands.trial(asked, what))
+        found.append(replace(commands.trial(asked, what), kind=kind))
     return tuple(found)
 
 

@@ -17,8 +17,10 @@ _MIB = 2**20
 _MIB_PER_GIB = 2**10
 _ABSENT = frozenset({"FUTURE"})
 """States of what may become a node one day."""
-_NOT_DEVICES = frozenset({"craynetwork", "mps", "shard", "nic", "hca", "tmpdisk", "bandwidth"})
-"""Generic resources that compute nothing, or that are shares of devices which are listed, too."""
+BESIDE_DEVICES = frozenset({"craynetwork", "nic", "hca", "tmpdisk", "bandwidth"})
+"""Generic resources that compute nothing."""
+_NOT_DEVICES = BESIDE_DEVICES | {"mps", "shard"}
+"""These, and shares of devices which are listed, too."""
 _LABEL = re.compile(r"[A-Za-z][A-Za-z0-9._/-]{0,62}")
 _SWITCH_LEVELS = ("core", "spine", "leaf")
 

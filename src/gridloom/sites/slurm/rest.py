@@ -13,6 +13,13 @@ from msgspec.structs import replace
 
 from gridloom.base.errors import InputError, Problem
 from gridloom.sites.slurm.gres import gres_text
+from gridloom.sites.slurm.rest_options import (
+    FIRST_TYPED,
+    option_fields,
+    option_problems,
+    script_variables,
+)
+from gridloom.sites.slurm.sbatch_file import COMPONENT_OPTIONS, JOB_OPTIONS
 from gridloom.sites.slurm.script import signal_text
 from gridloom.sites.slurm.submission import Component, Submission
 
@@ -21,7 +28,8 @@ VERSIONS = tuple(f"v0.0.{number}" for number in range(44, 35, -1))
 
 _PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 """Where programs are looked for, unless the submission says so: nothing else would."""
-_LAST_PLAIN = 38
+_SAID = frozenset({*JOB_OPTIONS, *COMPONENT_OPTIONS})
+"""Options of scripts that a ``Submission`` has fields for."""
 
 
 def submit_body(submission: Submission, script: str, api: str) -> dict[str, Any]:
@@ -38,13 +46,23 @@ def submit_body(submission: Submission, script: str, api: str) -> dict[str, Any]
     match = re.fullmatch(r"v0\.0\.(\d{2})", api)
     if match is None:
         raise InputError(f"{api!r} is no version of slurmrestd's interface, such as v0.0.40")
-    is_plain = int(match[1]) <= _LAST_PLAIN
-    if is_plain and (problems := list(_unsayable(submission, api))):
+    version, options = int(match[1]), dict(submission.options)
+    is_plain = version < FIRST_TYPED
+    problems = list(_unsayable(submission, api)) if is_plain else []
+    problems += option_problems(options, _SAID, version)
+    if problems:
         raise InputError(problems)
+    more: dict[str, Any] = {}
+    if options:
+        variables = submission.environment | script_variables(options, version)
+        submission = replace(submission, environment=variables)
+        more = option_fields(options, version)
     say = _plain if is_plain else _typed
+    said = [say(submission, part) | more for part in submission.components]
+    if version == FIRST_TYPED:
+        said = [_as_in_v39(one) for one in said]
     jobs = [
-        {key: value for key, value in say(submission, part).items() if value not in ("", [], None)}
-        for part in submission.components
+        {key: value for key, value in one.items() if value not in ("", [], None)} for one in said
     ]
     return {"script": script, **({"jobs": jobs} if len(jobs) > 1 else {"job": jobs[0]})}
 
@@ -58,8 +76,15 @@ def _unsayable(submission: Submission, api: str) -> Iterator[Problem]:
         }
         for field, value in ({"exclude": submission.exclude} | asked).items():
             if value:
-                message = f"slurmrestd's {api} cannot be asked for this"
-                yield Problem(message, "hand the job in with sbatch", field=field)
+                yield Problem(_cannot(api), "hand the job in with sbatch", field=field)
+    wanted = dict(submission.options).get("signal", "")
+    if submission.signal is not None and submission.signal.to_batch and wanted:
+        remedy = "remove it, or hand the job in with sbatch"
+        yield Problem(f"{_cannot(api)}: {wanted}", remedy, field="--signal")
+
+
+def _cannot(api: str) -> str:
+    return f"slurmrestd's {api} cannot be asked for this"
 
 
 def _common(submission: Submission, component: Component) -> dict[str, Any]:
@@ -87,16 +112,17 @@ def _common(submission: Submission, component: Component) -> dict[str, Any]:
 
 def _plain(submission: Submission, component: Component) -> dict[str, Any]:
     memory, signal = component.memory, submission.signal
+    is_ours = not submission.options or (signal is not None and not signal.to_batch)
     return _common(submission, component) | {
         "environment": {"PATH": _PATH} | submission.environment,
-        "nodes": [component.nodes, component.nodes],
+        "nodes": str(component.nodes),
         "time_limit": submission.time_limit_min,
         "gres": ",".join(map(gres_text, component.gres)),
         f"memory_per_{memory.per if memory else 'node'}": memory.mib if memory else None,
         "exclusive": "exclusive" if component.exclusive == "node" else component.exclusive,
         # "B:" is refused, though its own description has it: the tasks get the warning themselves,
-        # as they would from the batch script
-        "signal": signal_text(replace(signal, to_batch=False)) if signal else "",
+        # as they would from the batch script. One of the user's own would have to get it itself
+        "signal": signal_text(replace(signal, to_batch=False)) if signal and is_ours else "",
         "open_mode": submission.open_mode,
         "no_kill": "set" if submission.no_kill else "",
     }
@@ -112,7 +138,7 @@ def _typed(submission: Submission, component: Component) -> dict[str, Any]:
         "time_limit": _number(submission.time_limit_min),
         "tres_per_node": ",".join(f"gres/{gres_text(gres)}" for gres in component.gres),
         "memory_per_tres": f"gres/gpu:{memory.mib}" if memory and per_gpu else "",
-        "exclusive": _exclusive(component.exclusive),
+        "shared": _shared(component.exclusive),
         "required_nodes": list(component.nodelist),
         "excluded_nodes": list(submission.exclude),
         "required_switches": _number(switches.count if switches else None),
@@ -135,5 +161,13 @@ def _number(value: int | None) -> dict[str, Any] | None:
     return None if value is None else {"set": True, "infinite": False, "number": value}
 
 
-def _exclusive(said: str) -> list[str]:
-    return ["true" if said == "node" else said] if said else []
+def _shared(exclusive: str) -> list[str]:
+    return ["none" if exclusive == "node" else exclusive] if exclusive else []
+
+
+def _as_in_v39(said: dict[str, Any]) -> dict[str, Any]:
+    """Say who else may be on the nodes as only 23.02 has it."""
+    shared = said.pop("shared", [])
+    if shared == ["oversubscribe"]:
+        return said | {"oversubscribe": True}
+    return said | {"exclusive": ["true" if one == "none" else one for one in shared]}

@@ -150,14 +150,14 @@ class _Build:
 
     def _take(self, setting: Setting, *, is_first: bool) -> None:
         name, value = setting.name, setting.value
-        if name in _OF_JOB:
-            told = _OF_JOB[name](value)
+        if name in JOB_OPTIONS:
+            told = JOB_OPTIONS[name](value)
             if is_first:
                 self.job |= told
             elif any(self.job.get(key) != what for key, what in told.items()):
                 self._leave(setting, "components of one job that differ in it")
-        elif name in _OF_COMPONENT:
-            self.components[-1] |= _OF_COMPONENT[name](value)
+        elif name in COMPONENT_OPTIONS:
+            self.components[-1] |= COMPONENT_OPTIONS[name](value)
             if name == "nodes" and not value.isalnum():
                 self._leave(setting, "a number of nodes that is not one number")
         elif name in ("ntasks", "ntasks-per-node"):
@@ -281,7 +281,7 @@ def _text(key: str) -> Callable[[str], dict[str, Any]]:
     return lambda value: {key: value}
 
 
-_OF_JOB: dict[str, Callable[[str], dict[str, Any]]] = {
+JOB_OPTIONS: dict[str, Callable[[str], dict[str, Any]]] = {
     "job-name": _text("name"),
     "comment": _text("comment"),
     "account": _text("account"),
@@ -300,7 +300,8 @@ _OF_JOB: dict[str, Callable[[str], dict[str, Any]]] = {
     "error": _text("stderr"),
     "open-mode": _open_mode,
 }
-_OF_COMPONENT: dict[str, Callable[[str], dict[str, Any]]] = {
+"""How options of a whole job are read into fields of a ``Submission``, by their long names."""
+COMPONENT_OPTIONS: dict[str, Callable[[str], dict[str, Any]]] = {
     "nodes": _nodes,
     "partition": _text("partition"),
     "constraint": _text("constraint"),
@@ -316,3 +317,4 @@ _OF_COMPONENT: dict[str, Callable[[str], dict[str, Any]]] = {
     "licenses": lambda value: {"licences": tuple(filter(None, value.split(",")))},
     "exclusive": _exclusive,
 }
+"""The same of a ``Component``."""

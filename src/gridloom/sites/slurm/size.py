@@ -4,6 +4,7 @@ import msgspec
 
 from gridloom.model.inventory import CPU, Node, SlurmAccess
 from gridloom.sites.slurm.gres import gres
+from gridloom.sites.slurm.inventory import BESIDE_DEVICES
 from gridloom.sites.slurm.records import Gres
 from gridloom.sites.slurm.sbatch_file import SbatchFile
 
@@ -44,9 +45,34 @@ class Size(msgspec.Struct, frozen=True, kw_only=True):
         if per:
             return self.nodes or 1, per
         nodes = self.nodes or -(-total // node.count)
-        if kind == CPU:  # a task is on one node
-            return nodes, -(-self.tasks // nodes) * self.cpus
+        if kind == CPU:
+            each = self.of_one(nodes)
+            return (nodes, each) if each <= node.count else None
         return nodes, -(-total // nodes)
+
+    def beside_devices(self, node: Node) -> tuple[int, int] | None:
+        """Return on how many nodes with devices like ``node`` it could stand without using any.
+
+        And how many devices of each it then counts as, for devices are what is counted: those
+        whose share of the node's processors it takes. Nothing if it asks for devices, or for more
+        processors than a node has.
+
+        Args:
+            node: One of the site's, which says how few can do; how many processors it has may be
+                unknown.
+        """
+        if self.of_node or self.of_job:
+            return None
+        there = node.resources.get("cpus", 0)
+        nodes = self.nodes or (-(-self.tasks * self.cpus // there) if there else 1)
+        each = self.of_one(nodes)
+        if there and each > there:
+            return None
+        return nodes, -(-each * node.count // there) if there else 1
+
+    def of_one(self, nodes: int) -> int:
+        """Return how many processors it takes of one of so many nodes: a task is on one."""
+        return -(-self.tasks // nodes) * self.cpus
 
 
 def size_of(script: SbatchFile) -> Size:
@@ -77,7 +103,7 @@ def size_of(script: SbatchFile) -> Size:
         nodes=nodes,
         tasks=count,
         cpus=component.cpus_per_task or 1,
-        of_node=component.gres,
+        of_node=tuple(one for one in component.gres if one.name not in BESIDE_DEVICES),
         of_job=of_job,
     )
 

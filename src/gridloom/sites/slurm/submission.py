@@ -131,6 +131,8 @@ class Submission(msgspec.Struct, frozen=True, kw_only=True):
         export: Which variables of whoever hands it in it gets: all, those of a login, none.
         environment: Variables that it gets, by name.
         container: What the command runs in.
+        options: Of a user's batch script, all of them by their long names: the script asks for what
+            they say, also where no field here does.
     """
 
     components: tuple[Component, ...] = (Component(),)
@@ -153,3 +155,4 @@ class Submission(msgspec.Struct, frozen=True, kw_only=True):
     export: Literal["ALL", "NONE", "NIL"] = "NONE"
     environment: dict[str, str] = {}
     container: Container | None = None
+    options: tuple[tuple[str, str], ...] = ()

@@ -41,6 +41,7 @@ class Seen(msgspec.Struct, frozen=True, kw_only=True):
         has_run: It has been seen after its start.
         is_put_back: After that it waited again: its site, or its own script, has requeued it.
         trouble: Why Slurm could not be asked; empty if it could.
+        sending: What the gang's files wait for; empty once they are where its tasks see them.
     """
 
     slurm_id: int | None = None
@@ -49,6 +50,7 @@ class Seen(msgspec.Struct, frozen=True, kw_only=True):
     has_run: bool = False
     is_put_back: bool = False
     trouble: str = ""
+    sending: str = ""
 
     @property
     def is_over(self) -> bool:
@@ -79,7 +81,7 @@ def wait_of(seen: Seen, who: Who) -> TaskWaiting:
     if seen.trouble:
         return TaskWaiting(**who, sentence=f"Slurm does not answer: {seen.trouble}")
     if job is None:
-        return TaskWaiting(**who, sentence="is being handed to Slurm")
+        return TaskWaiting(**who, sentence=seen.sending or "is being handed to Slurm")
     if _phase(job) not in _BEFORE:
         return TaskWaiting(**who, sentence=f"Slurm job {job.job_id} starts on {_nodes(job)}")
     why = waiting(job.reason)

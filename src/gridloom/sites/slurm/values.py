@@ -10,7 +10,7 @@ import re
 from collections.abc import Mapping
 from datetime import UTC, datetime
 
-from gridloom.base.units import parse_bytes, parse_duration_s
+from gridloom.base.units import parse_bytes
 from gridloom.sites.slurm.hostlist import expand
 from gridloom.sites.slurm.records import ExitCode
 
@@ -115,6 +115,8 @@ def time_s(value: object) -> float | None:
 def duration_s(value: str) -> float | None:
     """Return seconds for ``30`` (minutes), ``1:30``, ``1-12``, ``2-00:30:00`` or ``UNLIMITED``.
 
+    No number needs two digits.
+
     Raises:
         ValueError: It is none of these.
     """
@@ -123,13 +125,14 @@ def duration_s(value: str) -> float | None:
         return math.inf
     if not text(said):
         return None
-    if re.fullmatch(r"\d{1,9}", said):
-        return int(said) * 60.0
-    if match := re.fullmatch(r"(\d{1,9})-(\d{1,9})", said):
-        return int(match[1]) * 86400.0 + int(match[2]) * 3600.0
-    if ":" not in said:
+    match = re.fullmatch(r"(?:(\d{1,9})-)?(\d{1,9}(?::\d{1,9}){0,2})", said)
+    if match is None:
         raise ValueError(f"{value!r} is not a duration such as 30, 1:30:00 or 2-00:00:00")
-    return parse_duration_s(said)
+    parts = [float(part) for part in match[2].split(":")]
+    # Behind days stand hours first; else what is one or two numbers begins with minutes
+    scales = (3600.0, 60.0, 1.0) if match[1] or len(parts) > 2 else (60.0, 1.0)
+    seconds = sum(part * scale for part, scale in zip(parts, scales, strict=False))
+    return int(match[1] or 0) * 86400.0 + seconds
 
 
 def minutes_s(value: object) -> float | None:

@@ -207,12 +207,12 @@ def test_a_new_process_of_a_site_takes_over_where_the_others_are() -> None:
     assert newcomer.optimizer.state[next(newcomer.net.parameters())]["step"] > 80
 
 
-def finish_together(world: World) -> None:
-    """Let all sites finish, in turns; large messages come every twentieth turn."""
+def together_do(world: World, call: Callable[[OuterSync], object]) -> None:
+    """Let all sites make a call that waits, in turns; large messages come every twentieth turn."""
     turns, network, clock = Turns(), world.network, world.clock
 
-    def finish(name: str) -> Callable[[], None]:
-        site = world.sites[name]
+    def work(name: str) -> Callable[[], None]:
+        sync = world.sites[name].sync
         end = network.ends[name]
         look = end.events
 
@@ -224,9 +224,32 @@ def finish_together(world: World) -> None:
             return look(timeout_s)
 
         end.events = events  # type: ignore[method-assign]
-        return lambda: site.sync.finish(40.0)
 
-    turns.run([finish(name) for name in world.names])
+        def act() -> None:
+            call(sync)
+
+        return act
+
+    turns.run([work(name) for name in world.names])
+
+
+def finish_together(world: World) -> None:
+    """Let all sites finish."""
+    together_do(world, lambda sync: sync.finish(40.0))
+
+
+def test_sites_that_begin_with_other_weights_take_those_of_one_before_they_train() -> None:
+    world = World("abc")
+    for number, site in enumerate(world.sites.values()):
+        with torch.no_grad():
+            for one in (*site.net.parameters(), *(agreed.anchor for agreed in site.agreed)):
+                one.add_(0.1 * number)
+        site.rounds.chain = str(number)
+    began_s = world.clock.monotonic_s()
+    together_do(world, lambda sync: sync.join(40.0))
+    assert level(world)
+    assert torch.equal(world.sites["a"].weights, world.sites["c"].weights)
+    assert world.clock.monotonic_s() - began_s < 20.0
 
 
 def test_the_last_result_may_be_overtaken_by_the_goodbye() -> None:

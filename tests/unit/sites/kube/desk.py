@@ -59,7 +59,7 @@ class Desk:
         self.runs = place / "runs"
         self.clock = Hasty()
         self.play = Play()
-        projects = {Form.JOB: (), Form.JOB_SET: (JOBSET,), Form.TRAIN_JOB: (TRAINER,)}[form]
+        projects = {Form.JOB: (), Form.JOB_SET: (JOBSET,), Form.TRAIN_JOB: (JOBSET, TRAINER)}[form]
         self.cluster = Cluster(
             KUEUE, *projects, plays=lambda _: self.play, api=KubeApi(window=window)
         )

@@ -139,7 +139,7 @@ def odd(tmp_path: Path) -> Iterator[KubeClient]:
     [
         (200, b"<html>a gateway</html>", "answers with no JSON"),
         (200, b"[]", "answers with no object"),
-        (502, b"<html>Bad\ngateway</html>", "<html>Bad gateway</html>"),
+        (502, b"<html>Bad\ngateway</html>", "Bad gateway"),
         (418, b"", "HTTP 418"),
         (404, b'{"kind": "Status"}', '{"kind": "Status"}'),
     ],

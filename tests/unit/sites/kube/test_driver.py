@@ -316,26 +316,27 @@ def test_a_cluster_that_never_says_why_is_not_waited_for(desk: Desk) -> None:
     assert codes(desk.ends()) == [Why.STOP_REQUESTED] * 2
 
 
+@pytest.mark.parametrize("is_stopped", [False, True])
 @pytest.mark.parametrize(
     ("form", "plural"), [(Form.JOB_SET, JOB_SETS), (Form.TRAIN_JOB, TRAIN_JOBS)]
 )
-def test_other_forms_are_made_and_taken_out(
-    tmp_path: Path, form: Form, plural: tuple[str, str]
+def test_other_forms_run_and_are_taken_out(
+    tmp_path: Path, form: Form, plural: tuple[str, str], *, is_stopped: bool
 ) -> None:
     desk = Desk(tmp_path, form=form)
     try:
         desk.site = desk.at(workload=plural[1].removesuffix("s"))
         desk.submit()
-        if form is Form.JOB_SET:
-            desk.run()
-            desk.end_pods(0, 1)
-            assert codes(desk.ends()) == [Why.SUPERVISOR_LOST] * 2
-        else:
-            desk.waits("has no pod for it yet")
+        desk.run()
+        assert len(desk.jobs(plural)) == 1
+        if is_stopped:
             for node in ("n1", "n2"):
                 desk.driver.stop(ref(node), 0.0, "cancelled")
             assert codes(desk.ends()) == [Why.STOP_REQUESTED] * 2
             assert desk.jobs(plural) == []
+        else:
+            desk.end_pods(0, 1)
+            assert codes(desk.ends()) == [Why.SUPERVISOR_LOST] * 2
     finally:
         desk.close()
 

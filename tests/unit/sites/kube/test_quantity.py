@@ -6,7 +6,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gridloom.sites.kube.quantity import amount, bytes_quantity, cpu_quantity, parse_quantity
+from gridloom.sites.kube.quantity import (
+    amount,
+    amount_text,
+    bytes_quantity,
+    cpu_quantity,
+    parse_quantity,
+)
 
 
 @pytest.mark.parametrize(
@@ -100,3 +106,16 @@ def test_bytes_have_the_largest_unit(count: int, text: str) -> None:
 def test_quotas_round_up() -> None:
     assert amount("nvidia.com/gpu", Fraction(7, 2)) == 4
     assert amount("cpu", Fraction(1, 3000)) == 1
+
+
+@pytest.mark.parametrize(
+    ("resource", "count", "text"),
+    [
+        ("cpu", 1500, "1.5"),
+        ("memory", 3 * 2**30, "3Gi"),
+        ("memory", 10**9, "0.93132Gi"),
+        ("nvidia.com/gpu", 1000, "1000"),
+    ],
+)
+def test_amounts_for_people(resource: str, count: int, text: str) -> None:
+    assert amount_text(resource, count) == text

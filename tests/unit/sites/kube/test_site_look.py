@@ -21,7 +21,7 @@ from gridloom.model.inventory import KubeAccess, KubeToleration, KubeVolume, Nod
 from gridloom.sites.finding import Finding
 from gridloom.sites.kube.api import PODS, Place
 from gridloom.sites.kube.client import KubeClient
-from gridloom.sites.kube.diagnose import diagnose
+from gridloom.sites.kube.diagnose import diagnose, holds_all
 from gridloom.sites.kube.facts import Facts
 from gridloom.sites.kube.gather import gather
 from gridloom.sites.kube.inventory import with_nodes
@@ -97,6 +97,8 @@ def bed(tmp_path: Path) -> Iterator[Bed]:
 
 
 def only(found: tuple[Finding, ...]) -> Finding:
+    names = [(one.check, one.of) for one in found]
+    assert len({*names}) == len(names), "two findings cannot be told apart"
     (wrong,) = [one for one in found if one.state != "ok"]
     return wrong
 
@@ -108,7 +110,7 @@ def test_all_is_well(bed: Bed) -> None:
         *("api", "clock", "rights", "queue", "devices", "nodes", "trial"),
     ]
     assert "v1.36" in found[0].found
-    assert found[3].found == "ours: 0 of 8 nvidia.com/gpu used"
+    assert found[3].found == "ours: 0 of 8 used"
 
 
 Change = Callable[[Bed], Site]
@@ -134,6 +136,14 @@ def _quota(amount: str) -> Change:
         return bed.site()
 
     return change
+
+
+def _small_quota(bed: Bed) -> Site:
+    quotas = [{"name": GPU, "nominalQuota": "8"}, {"name": "cpu", "nominalQuota": "1"}]
+    flavors = [{"name": "any", "resources": quotas}]
+    groups = [{"coveredResources": [GPU, "cpu"], "flavors": flavors}]
+    bed.change(KUEUE, "clusterqueues", "all", {"spec": {"resourceGroups": groups}})
+    return bed.site(resources={"cpu": "2"})
 
 
 def _other_resource(bed: Bed) -> Site:
@@ -223,11 +233,39 @@ WRONG: dict[str, tuple[Change, tuple[str, str, str, str]]] = {
     ),
     "no namespace": (
         lambda bed: bed.site(namespace="nowhere", queue=""),
-        ("fail", "rights", "in nowhere", "gridloom site manifest kube"),
+        ("fail", "rights", "anything of what is needed in nowhere", "another `namespace:`"),
     ),
     "no claim": (
         lambda bed: bed.site(runs=KubeVolume(claim="gone")),
         ("fail", "volumes", "namespace team has no PersistentVolumeClaim gone", "runs:"),
+    ),
+    "more processors than a node has": (
+        lambda bed: bed.site(resources={"cpu": "8500m"}, queue=""),
+        ("fail", "pods", "asks for 8.5 of cpu, the largest node with h100 has 8", "`resources:`"),
+    ),
+    "a resource that no node has": (
+        lambda bed: bed.site(resources={"rdma/hca": "1"}, queue=""),
+        ("fail", "pods", "asks for rdma/hca, and no node with h100 has any", "device plugin"),
+    ),
+    "a resource that the queue has not": (
+        lambda bed: bed.site(resources={"cpu": "1"}),
+        ("fail", "queue", "no flavour of ClusterQueue all has cpu", "add"),
+    ),
+    "a pod beyond the quota": (
+        _small_quota,
+        ("fail", "queue", "asks for 2 of cpu, ClusterQueue all has 1", "`resources:`"),
+    ),
+    "labels that no node has": (
+        lambda bed: bed.site(node_selector={"pool": "x"}),
+        ("fail", "nodes", "no node has the labels pool=x", "none has the label pool"),
+    ),
+    "another value of a label": (
+        lambda bed: bed.site(node_selector={"kubernetes.io/hostname": "x"}),
+        ("fail", "nodes", "hostname=x", "kubernetes.io/hostname: n1, n2"),
+    ),
+    "no context": (
+        lambda bed: bed.site(context="prod"),
+        ("fail", "api", "cannot be used: it has no context prod, only us", "context:"),
     ),
     "token": (_old_token, ("fail", "api", "does not accept our token", "log in")),
     "unreachable": (_elsewhere, ("fail", "api", "Connection refused", "kubectl version")),
@@ -255,6 +293,37 @@ def test_one_thing_is_wrong(bed: Bed, name: str) -> None:
     assert remedy in wrong.remedy
 
 
+def test_two_kinds_of_devices_and_two_taints(bed: Bed) -> None:
+    bed.cluster.kubelet.add_node("n3", {"cpu": "8", "amd.com/gpu": "4"})
+    taints = [{"key": key, "effect": "NoSchedule"} for key in ("a", "b")]
+    bed.change("v1", "nodes", "n3", {"spec": {"taints": taints}})
+    nodes = (*NODES, replace(NODES[0], name="n3", accelerator="mi300"))
+    found = bed.look(bed.site(nodes, devices={"mi300": "amd.com/gpu"}, queue=""))
+    assert [(one.check, one.of) for one in found[3:-1]] == [
+        ("devices", "h100"),
+        ("nodes", "h100"),
+        ("devices", "mi300"),
+        ("nodes", "mi300"),
+    ]
+    assert "`tolerations: [{key: a}, {key: b}]`" in only(found).remedy
+
+
+@pytest.mark.parametrize(
+    ("facts", "holds"),
+    [
+        (Facts(has_kueue=False), True),
+        (Facts(nodes=()), True),
+        (Facts(has_kueue=True, queues=(), missing_claims=("gone",)), True),
+        (Facts(has_kueue=True, denied=("create jobs",)), False),
+        (Facts(has_kueue=True, refusal="a webhook says no"), False),
+    ],
+)
+def test_what_holds_every_job(facts: Facts, holds: bool) -> None:
+    access = KubeAccess(image="i", namespace="team", queue="ours")
+    site = Site(name="cloud", kind="kubernetes", nodes=NODES, kubernetes=access)
+    assert holds_all(site, diagnose(site, facts)) == holds
+
+
 def test_a_taint_that_is_tolerated(bed: Bed) -> None:
     _taint(bed)
     site = bed.site(tolerations=(KubeToleration(key="team"),))
@@ -276,7 +345,7 @@ def test_nodes_that_the_cluster_tells(bed: Bed) -> None:
     assert (chosen.levels, chosen.nodes[0].path) == (("rack",), ("r1",))
     tolerant = bed.site((), tolerations=(KubeToleration(key="team"),))
     assert [node.name for node in with_nodes(tolerant, answer).nodes] == ["n1", "n2"]
-    with pytest.raises(SiteError, match="no node for the pods of site cloud"):
+    with pytest.raises(SiteError, match="no node for the pods of site cloud with pool=y, as its"):
         with_nodes(bed.site((), node_selector={"pool": "y"}), answer)
     with pytest.raises(SiteError, match="cannot be read"):
         with_nodes(bed.site((), node_selector={"a": "b"}), {"items": "x"})
@@ -352,8 +421,8 @@ SAID = {
         ("fail", "pod security", "hostPath volumes", "runs: {claim: ...}"),
     ),
     "another warning": (
-        Facts(warnings=("batch/v1 Job is deprecated",)),
-        ("warn", "trial", "deprecated", "ask"),
+        Facts(warnings=("batch/v1 Job is deprecated", "x")),
+        ("warn", "warnings", "deprecated; x", "ask"),
     ),
     "a namespace that is not there": (
         Facts(refusal='namespaces "team" not found', refusal_code=404),
@@ -452,6 +521,16 @@ def test_a_pod_reports(tmp_path: Path) -> None:
             "probe",
             "image cannot be fetched",
             "`image:`",
+        ),
+        (
+            Play(
+                fault="RunContainerError",
+                message=f"{sys.executable}: no such file or directory",
+            ),
+            "",
+            "python",
+            "no such file",
+            "in the image",
         ),
         (Play(), "team", "probe", "taint", "--probe-timeout"),
         (Play(exit_code=1, run_s=0.1, lines=("No module named gridloom",)), "", "python", "No", ""),

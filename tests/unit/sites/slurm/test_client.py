@@ -71,7 +71,7 @@ def test_a_command_that_is_not_there_is_named() -> None:
 def test_a_command_that_hangs_is_given_up(
     tool: Callable[[str], str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(client, "_TIMEOUT_S", 0.2)
+    monkeypatch.setattr(client, "TIMEOUT_S", 0.2)
     with pytest.raises(AwayError, match="has not answered for"):
         SlurmClient().run((tool("exec sleep 30"),), {})
 

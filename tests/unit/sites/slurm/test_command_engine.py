@@ -62,7 +62,7 @@ def test_what_jobs_have_used() -> None:
 
 
 def test_sites_under_one_slurm_have_one_engine() -> None:
-    engines = Engines(SlurmClient(), FakeClock())
+    engines = Engines(lambda _: SlurmClient(), FakeClock())
     here = SlurmAccess(environment={"SLURM_CONF": "/a"})
     assert engines.of(here) is engines.of(SlurmAccess(partition="b", environment=here.environment))
     assert engines.of(here) is not engines.of(SlurmAccess())

@@ -1,6 +1,7 @@
 """What is wrong with a site, from what its Slurm tells; sentences are those of a real 22.05."""
 
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 from msgspec.structs import replace
@@ -8,7 +9,7 @@ from tests.unit.sites.slurm.test_inventory import made
 
 from gridloom.model.inventory import Node, Site, SlurmAccess
 from gridloom.sites.finding import Finding
-from gridloom.sites.slurm.diagnose import diagnose
+from gridloom.sites.slurm.diagnose import diagnose, holds_all
 from gridloom.sites.slurm.diagnose_answers import trial_remedy, trouble_remedy
 from gridloom.sites.slurm.facts import Account, Facts, Trial, accounts, config
 from gridloom.sites.slurm.records import Partition, Reservation
@@ -35,7 +36,10 @@ def site(nodes: tuple[Node, ...] = NODES, **access: object) -> Site:
 
 
 def wrong(site: Site, facts: Facts) -> list[Finding]:
-    return [one for one in diagnose(site, facts) if one.state != "ok"]
+    found = diagnose(site, facts)
+    names = [(one.check, one.of) for one in found]
+    assert len({*names}) == len(names), "two findings cannot be told apart"
+    return [one for one in found if one.state != "ok"]
 
 
 def part(**more: object) -> Facts:
@@ -334,6 +338,72 @@ def test_reservation_and_account_that_are_right() -> None:
     found = {one.check: one for one in diagnose(site(reservation="ours", account="x"), known)}
     assert found["reservation"].found == "ours: 2 nodes"
     assert "does not tell" in found["account"].found
+
+
+def checked(site: Site, facts: Facts) -> list[tuple[str, str]]:
+    return [(one.check, one.found) for one in wrong(site, facts)]
+
+
+def test_a_wrong_reservation_hides_nothing() -> None:
+    asked = site(reservation="gone", constraint="a100&ib", gres={"a100": "gpu:h100"})
+    found = checked(asked, part(max_nodes=1.0))
+    assert [check for check, _ in found] == ["reservation", "devices", "nodes"]
+    found = checked(site(reservation="gone", constraint="a100&x"), facts())
+    assert [check for check, _ in found] == ["reservation", "features"]
+
+
+def test_a_wrong_partition_hides_nothing_that_is_not_of_a_partition() -> None:
+    asked = site(partition="nowhere", reservation="gone", gres={"a100": "gpu:h100"}, qos="x")
+    found = checked(asked, facts(accounts=MINE, qos=("normal",)))
+    assert [check for check, _ in found] == ["qos", "partition", "reservation", "devices"]
+
+
+@pytest.mark.parametrize(
+    ("untold", "access", "checks"),
+    [
+        ("reservations", {"reservation": "ours"}, ["partition", "devices", "nodes", "time limit"]),
+        ("nodes", {"constraint": "x"}, ["partition", "time limit"]),
+        ("partitions", {"partition": "gpu", "constraint": "x"}, ["devices"]),
+        ("licences", {}, ["partition", "devices", "nodes", "time limit"]),
+    ],
+)
+def test_what_slurm_does_not_tell_is_not_guessed_at(
+    untold: str, access: dict[str, Any], checks: list[str]
+) -> None:
+    known = facts(untold={untold: "Access/permission denied"})
+    gone = {untold: ()} if untold != "licences" else {}
+    known = replace(known, cluster=replace(known.cluster, **gone))
+    (only,) = wrong(site(**access), known)
+    assert (only.state, only.check, only.of) == ("warn", "slurm", untold)
+    assert only.found == f"it does not tell its {untold}: Access/permission denied"
+    assert "whether ann may see them" in only.remedy
+    assert [one.check for one in diagnose(site(**access), known)][2:] == checks
+
+
+def test_trials_without_what_is_wrong() -> None:
+    tried = [
+        Trial(what="1 node", nodes=1, is_taken=False, said="Invalid qos", without=()),
+        Trial(what="1 node", nodes=1, is_taken=True, said="", without=("qos", "reservation")),
+        Trial(what="2 nodes", nodes=2, is_taken=False, said="x", without=("qos", "reservation")),
+    ]
+    found = diagnose(site(), facts(trials=tuple(tried)))
+    assert [(one.state, one.of) for one in found if one.check == "trial"] == [
+        ("fail", "1 node"),
+        ("ok", "1 node, again"),
+        ("warn", "2 nodes, again"),
+    ]
+    assert found[-2].found.startswith("1 node without `qos:`, `reservation:`: Slurm would")
+
+
+def test_what_holds_every_job() -> None:
+    for known, asked, holds in [
+        (part(states=("DOWN",)), site(), True),
+        (drained("fan", "fan"), site(), True),
+        (drained("fan", ""), site(), False),
+        (facts(), site((*NODES, replace(NODES[0], name="n2"))), False),
+        (facts(), site(reservation="gone"), False),
+    ]:
+        assert holds_all(diagnose(asked, known)) == holds
 
 
 def said() -> Iterator[tuple[str, str]]:

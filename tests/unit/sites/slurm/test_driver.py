@@ -1,13 +1,13 @@
 """The driver beside a Slurm whose answers are scripted; the real one stands in the beds."""
 
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import Executor, Future
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, ParamSpec, TypeVar
+from typing import Any
 
 import pytest
 from tests.fakes.clock import FakeClock
+from tests.fakes.executor import Now
 from tests.unit.sites.slurm.orders import order, ref
 
 from gridloom.base.codec import decode, encode
@@ -28,7 +28,9 @@ from gridloom.sites.slurm.client import SlurmClient
 from gridloom.sites.slurm.driver import SlurmDriver
 from gridloom.sites.slurm.engine import AwayError
 from gridloom.sites.slurm.engines import Engines
+from gridloom.sites.slurm.once import tool
 from gridloom.sites.slurm.parse_queue import BEFORE, BETWEEN, SQUEUE_FORMAT
+from gridloom.sites.ssh.hosts import SshHosts
 from gridloom.wire.agent import (
     LEASE_FILE,
     ORDER_FILE,
@@ -40,9 +42,6 @@ from gridloom.wire.agent import (
     task_directory,
 )
 from gridloom.wire.reports import Alive, Arrived, Ended, Report
-
-P = ParamSpec("P")
-T = TypeVar("T")
 
 ENVIRONMENT = {"SLURM_CONF": "/etc/b.conf"}
 HPC = Site(name="hpc", kind="slurm", nodes=(), slurm=SlurmAccess(environment=ENVIRONMENT))
@@ -63,10 +62,10 @@ class ScriptedSlurm(SlurmClient):
 
     def run(self, argv: Sequence[str], environment: Mapping[str, str], stdin: str = "") -> str:
         assert environment == ENVIRONMENT
-        self.calls.append(argv[0])
+        self.calls.append(tool(argv))
         if self.error is not None:
             raise self.error
-        match argv[0]:
+        match tool(argv):
             case "sbatch":
                 slurm_id = 7 + len(self.jobs)
                 comment = next(
@@ -89,8 +88,8 @@ class ScriptedSlurm(SlurmClient):
                 return "".join(
                     f"{one}|{self.accounts[one]}\n" for one in self.jobs if one in self.accounts
                 )
-            case tool:
-                assert tool == "squeue"
+            case other:
+                assert other == "squeue"
         for look in self.looks:
             look()
         asked = [word.removeprefix("--jobs=") for word in argv if word.startswith("--jobs=")]
@@ -108,32 +107,6 @@ class ScriptedSlurm(SlurmClient):
         return BETWEEN.join((said | self.jobs[slurm_id]).get(column, "N/A") for column in columns)
 
 
-class Now(Executor):
-    """Makes calls at once, or when it is told to."""
-
-    def __init__(self) -> None:
-        self.is_slow = False
-        self.left: list[Callable[[], None]] = []
-
-    def submit(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Future[T]:
-        future: Future[T] = Future()
-
-        def call() -> None:
-            try:
-                future.set_result(fn(*args, **kwargs))
-            except (RuntimeError, SiteError) as error:
-                future.set_exception(error)
-
-        self.left.append(call)
-        if not self.is_slow:
-            self.answer()
-        return future
-
-    def answer(self) -> None:
-        while self.left:
-            self.left.pop(0)()
-
-
 class Desk:
     """A driver over a directory, and the supervisors that write there."""
 
@@ -149,7 +122,11 @@ class Desk:
     def again(self) -> SlurmDriver:
         """Return a driver that remembers nothing."""
         self.driver = SlurmDriver(
-            self.runs, self.clock, Engines(self.slurm, self.clock).of, self.executor
+            self.runs,
+            self.clock,
+            Engines(lambda _: self.slurm, self.clock).of,
+            self.executor,
+            SshHosts(self.clock).of,
         )
         return self.driver
 

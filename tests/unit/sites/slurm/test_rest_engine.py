@@ -35,7 +35,7 @@ def engine_of(place: Path, url: str) -> SlurmEngine:
     file = place / "token"
     file.write_text(token())
     rest = SlurmRest(url=url, user="alice", token_file=str(file))
-    engines = Engines(SlurmClient(), FakeClock())
+    engines = Engines(lambda _: SlurmClient(), FakeClock())
     assert engines.of(SlurmAccess(rest=rest)) is engines.of(SlurmAccess(rest=rest, qos="high"))
     return engines.of(SlurmAccess(rest=rest))
 

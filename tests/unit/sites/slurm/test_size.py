@@ -1,6 +1,7 @@
 """How large users' batch scripts are."""
 
 import pytest
+from msgspec.structs import replace
 
 from gridloom.model.inventory import CPU, Node, SlurmAccess
 from gridloom.sites.slurm.sbatch_file import parse
@@ -43,6 +44,10 @@ def test_on_nodes_with_devices(options: str, found: tuple[int, int] | None) -> N
         ("-n 8 -c 4", (2, 16)),
         ("-c 12", (1, 12)),
         ("--gpus=1", None),
+        ("--gres=tmpdisk:9", (1, 1)),
+        ("--gres=shard:2", None),
+        ("-c 17", None),
+        ("-N 1 -n 17", None),
     ],
 )
 def test_on_nodes_of_processors(options: str, found: tuple[int, int] | None) -> None:
@@ -54,3 +59,28 @@ def test_devices_that_slurm_does_not_call_gpu() -> None:
     gaudi = Node(name="g1", address="", accelerator="gaudi2", count=8)
     assert size.on("gaudi2", gaudi, NAMED) == (2, 8)
     assert size.on("a100", A100, NAMED) is None
+
+
+@pytest.mark.parametrize(
+    ("options", "found"),
+    [
+        ("-J x", (1, 1)),
+        ("-c 8", (1, 1)),
+        ("-c 9", (1, 2)),
+        ("-N 2 --ntasks-per-node=4 -c 8", (2, 4)),
+        ("-n 65", (2, 5)),
+        ("-N 3 --gres=tmpdisk:9", (3, 1)),
+        ("-c 65", None),
+        ("--gpus=1", None),
+        ("--gres=shard:2", None),
+    ],
+)
+def test_processors_beside_devices_count_as_their_share(
+    options: str, found: tuple[int, int] | None
+) -> None:
+    size = size_of(parse(f"#!/bin/bash\n#SBATCH {options}\n"))
+    assert size.beside_devices(replace(A100, resources={"cpus": 64})) == found
+
+
+def test_where_processors_are_not_known_one_device_stands_for_them() -> None:
+    assert size_of(parse("#!/bin/bash\n#SBATCH -n 65\n")).beside_devices(A100) == (1, 1)

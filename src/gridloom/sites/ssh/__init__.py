@@ -1,0 +1,1 @@
+"""A login host over SSH: one kept connection, commands, files. Nothing of any scheduler."""

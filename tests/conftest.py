@@ -3,10 +3,12 @@
 The profile is chosen with ``--hypothesis-profile``.
 """
 
+import contextlib
 import gc
 import sys
 import threading
 from collections.abc import Iterator
+from importlib import import_module
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -34,6 +36,40 @@ settings.load_profile("default")
 
 gc.disable()
 
+LOADED = ("torch.distributed.fsdp", "torch._dynamo", "scipy.stats", "sqlalchemy", "pydantic")
+"""What takes twice as long to load while coverage is measured, and is no part of it."""
+
+
+@contextlib.contextmanager
+def unmeasured() -> Iterator[None]:
+    """Measure the coverage of nothing meanwhile."""
+    tracer, of_threads = sys.gettrace(), threading.gettrace()
+    sys.settrace(None)
+    threading.settrace(None)
+    try:
+        yield
+    finally:
+        sys.settrace(tracer)
+        threading.settrace(of_threads)
+
+
+def pytest_collection(session: pytest.Session) -> None:
+    if session.config.getoption("numprocesses", None):  # other processes run the tests
+        sys.settrace(None)
+        threading.settrace(None)
+    elif sys.gettrace() is not None:
+        with unmeasured():
+            for name in LOADED:
+                import_module(name)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_pycollect_makeitem() -> Iterator[None]:
+    if sys.gettrace() is None:
+        return (yield)
+    with unmeasured():
+        return (yield)
+
 
 def pytest_collection_finish() -> None:
     """Let the collector look at nothing that was there before the first test.
@@ -48,21 +84,14 @@ def pytest_collection_finish() -> None:
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
     """Do not measure the coverage of some tests: they and their processes take half the time."""
-    tracer, of_threads = sys.gettrace(), threading.gettrace()
     is_unmeasured = item.get_closest_marker("unmeasured") or (
         item.nodeid.startswith(_UNMEASURED) and not item.nodeid.startswith(_MEASURED)
     )
-    if tracer is None or not is_unmeasured:
+    if sys.gettrace() is None or not is_unmeasured:
         return (yield)
-    sys.settrace(None)
-    threading.settrace(None)
-    try:
-        with pytest.MonkeyPatch.context() as patch:
-            patch.delenv("COVERAGE_PROCESS_CONFIG", raising=False)
-            return (yield)
-    finally:
-        sys.settrace(tracer)
-        threading.settrace(of_threads)
+    with unmeasured(), pytest.MonkeyPatch.context() as patch:
+        patch.delenv("COVERAGE_PROCESS_CONFIG", raising=False)
+        return (yield)
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

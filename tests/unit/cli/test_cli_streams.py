@@ -31,7 +31,9 @@ def shell(text: str) -> "subprocess.CompletedProcess[str]":
         (">/dev/full 2>/dev/full", 1),
     ],
 )
-@pytest.mark.parametrize("words", ["version", "ps -a --json"])
+@pytest.mark.parametrize(
+    "words", ["version", pytest.param("ps -a --json", marks=pytest.mark.unmeasured)]
+)
 def test_streams_that_take_nothing(home: Path, words: str, streams: str, code: int) -> None:
     done = shell(f"{GRIDLOOM} {words} {streams}")
     told = "error: standard output cannot be written: No space left on device\n"
@@ -71,7 +73,11 @@ ASCII = ["LC_ALL=C", "PYTHONUTF8=0", "PYTHONCOERCECLOCALE=0"]
 
 
 @pytest.mark.parametrize(
-    ("name", "env"), [(b"caf\xe9", []), ("caf\u00e9".encode(), ASCII)], ids=["latin-1", "ascii"]
+    ("name", "env"),
+    [
+        pytest.param(b"caf\xe9", [], id="latin-1"),
+        pytest.param("caf\u00e9".encode(), ASCII, id="ascii", marks=pytest.mark.unmeasured),
+    ],
 )
 @pytest.mark.parametrize("flags", ["", "--json"])
 def test_a_path_that_is_no_text_is_refused_before_anything_is_written(

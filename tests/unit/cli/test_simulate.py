@@ -398,13 +398,23 @@ def test_ctrl_c_prints_what_there_is(call: Call, monkeypatch: pytest.MonkeyPatch
     assert "fifo: interrupted after" in answer.out
 
 
+SOON = """\
+import sys
+from gridloom.cli import simulate_progress
+from gridloom.cli.main import main
+simulate_progress.WAIT_S = float(sys.argv.pop(1))
+sys.exit(main())
+"""
+
+
 @pytest.mark.slow
-def test_a_bar_shows_on_a_terminal_after_a_while() -> None:
-    made = "generate:seren,jobs=6000,devices=128,load=2"
-    code, text = run_in_terminal(100, ("simulate", "-w", made, "-p", "backfill-greedy"))
+@pytest.mark.parametrize(("wait_s", "shown"), [("0.2", True), ("60", False)])
+def test_a_bar_shows_on_a_terminal_after_a_while(wait_s: str, shown: bool) -> None:
+    words = (wait_s, "simulate", "-w", "generate:seren,jobs=600,devices=128,load=2", "-p", "fifo")
+    code, text = run_in_terminal(100, words, program=("-c", SOON))
     assert code == 0
-    assert "/6,000 jobs" in plain(text)
-    assert " simulated" in plain(text)
+    assert ("/600 jobs" in plain(text)) == shown
+    assert (" simulated" in plain(text)) == shown
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,7 @@ need some hundred ranks: so they all come from one process that has done so.
 """
 
 import faulthandler
+import gc
 import os
 import resource
 import runpy
@@ -95,8 +96,11 @@ def say(said: Said) -> None:
 
 
 def main() -> None:
+    gc.disable()
     for module in LOADED:
         import_module(module)
+    gc.freeze()  # no child looks all that through, and copies it thereby
+    gc.enable()
     events = selectors.DefaultSelector()
     events.register(sys.stdin.fileno(), selectors.EVENT_READ)
     rest = b""

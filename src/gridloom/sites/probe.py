@@ -19,6 +19,12 @@ _STUCK = (
     ("taint", "write `tolerations:` at the site for the taints that are named"),
 )
 """What helps, by a word of what the engine says."""
+_SHARED_HERE = (
+    "let GRIDLOOM_HOME name a directory on a file system that this machine and the nodes share"
+)
+_SHARED_THERE = (
+    "let `directory:` under `ssh:` of the site name one that the login host and the nodes share"
+)
 _NO_PYTHON = ("No such file or directory", "command not found", "not found in path")
 
 
@@ -31,6 +37,7 @@ class Probed(msgspec.Struct, frozen=True, kw_only=True):
         engine: Who runs jobs there, as ``Slurm``.
         directory: Where the probe was to write.
         python: By which interpreter.
+        is_far: Whether that directory is not ours, but one of a login host.
         refusal: Why the engine did not take it; empty if it did.
         stuck: Why it can never start, in the engine's words; empty if it can.
         waits: Why it has not started in all the time it was given; empty if it has.
@@ -48,6 +55,7 @@ class Probed(msgspec.Struct, frozen=True, kw_only=True):
     engine: str
     directory: str
     python: str
+    is_far: bool = False
     refusal: str = ""
     stuck: str = ""
     waits: str = ""
@@ -104,8 +112,7 @@ def _silence(probed: Probed) -> Finding:
             "run directory",
             f"{probed.ended}, and what it wrote into {probed.directory} is not here: the nodes see"
             " another directory under that name, or none",
-            "let GRIDLOOM_HOME name a directory on a file system that this machine and the nodes"
-            " share",
+            _SHARED_THERE if probed.is_far else _SHARED_HERE,
         )
     return _log(probed, [line.strip() for line in probed.log.splitlines() if line.strip()])
 
@@ -116,7 +123,8 @@ def _log(probed: Probed, lines: Sequence[str]) -> Finding:
     for line in lines:
         if PROBE_LOST in line:
             found = f"{line}: the run directories here are not what is seen there"
-            return fail("run directory", found, "let `runs:` of the site name their file system")
+            remedy = "let `runs:` of the site name their file system"
+            return fail("run directory", found, _SHARED_THERE if probed.is_far else remedy)
     for line in lines:
         if "No module named" in line:
             remedy = f"install gridloom for it there; {named}"

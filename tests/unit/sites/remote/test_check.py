@@ -146,9 +146,9 @@ def test_one_thing_is_wrong(desk: Desk, name: str) -> None:
 def test_a_directory_that_is_full_or_slow_is_worth_knowing(
     desk: Desk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(desk.files, "free_bytes", lambda _: 1000)
+    monkeypatch.setattr(desk.files, "free_bytes", lambda _: 5_000_000)
     found = desk.check()[-1]
-    assert (found.state, "has 1000 B free" in found.found) == ("warn", True)
+    assert (found.state, "has 5 MB free" in found.found) == ("warn", True)
     monkeypatch.setattr(desk.files, "free_bytes", lambda _: None)
     assert desk.check()[-1].found.endswith("can be written")
     desk.files.before = lambda verb: desk.clock.advance(1.5 if verb == "write" else 0.0)

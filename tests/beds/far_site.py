@@ -43,7 +43,7 @@ class FarSite:
         self._keys()
         self._up = [
             str(SLURM / "slurm_up.sh"), "--dir", str(self.place / "slurm"), "--name", name,
-            "--base-port", str(port + 10), "--nodes", "2", "--gpus-per-node", "0",
+            "--base-port", str(port + 10), "--nodes", "4", "--gpus-per-node", "0",
             "--cpus-per-node", "4", "--no-rest", "--grace", "10",
         ]  # fmt: skip
 
@@ -88,6 +88,11 @@ class FarSite:
         )  # fmt: skip
         return done.stdout
 
+    def mark(self, state: str) -> None:
+        """Put all nodes into a state."""
+        nodes = f"nodename={self.name}-n[0-3]"
+        self.says("scontrol", "update", nodes, f"state={state}", "reason=fans")
+
     def jobs(self) -> list[str]:
         """Return name and state of all jobs that it remembers."""
         return self.says("squeue", "--noheader", "--states=all", "--format=%j %T").splitlines()
@@ -104,11 +109,12 @@ class FarSite:
         there = {"SLURM_CONF": self.conf, "PYTHONPATH": PATH, "OMP_NUM_THREADS": "1"}
         return {
             "kind": "slurm",
-            "nodes": {f"{self.name}-n[0-1]": {"accelerators": "cpu:2"}},
+            "nodes": {f"{self.name}-n[0-3]": {"accelerators": "cpu:2"}},
             "slurm": {
                 "network": "127.0.0.0/8",
                 "partition": "low",
                 "python": python,
+                "time_limit": "10min",
                 "environment": there,
                 "ssh": ssh | more,
             },

@@ -47,7 +47,7 @@ class Desk:
     def write_grid(self, **more: Any) -> None:
         sites = {
             "hpc": self.site.document(sys.executable, **more),
-            "lab": {"accelerators": "cpu:2"},
+            "lab": {"accelerators": "cpu:2", "price_per_accelerator_hour": 1.0},
         }
         (self.place / "grid.yaml").write_text(json.dumps({"sites": sites}))
 
@@ -60,6 +60,24 @@ class Desk:
             "grace": "5s",
             "retry": {"max_restarts": 3, "backoff": "1s"},
         } | more)  # fmt: skip
+
+    def trains(self, *sites: str, steps: int, **more: int) -> str:
+        """Hand in a small model over sites."""
+        where = {"accelerators": "cpu:2", "sites": sites, "min_sites": len(sites)} | more
+        return self.submit(
+            JOB | {"steps": steps, "resources": where, "checkpoint": {"interval": 10}}
+        )
+
+    def check(self) -> dict[str, str]:
+        """Return what `site check` says of each thing that it has looked at, the worst last."""
+        words = ["site", "check", "hpc", "--grid", "grid.yaml", "--json"]
+        done = subprocess.run(
+            [sys.executable, "-P", "-m", "gridloom.cli.main", *words],
+            env=self.env, cwd=self.place, capture_output=True, text=True, check=False, timeout=60,
+        )  # fmt: skip
+        (site,) = json.loads(done.stdout)["sites"]
+        findings = sorted(site["findings"], key=lambda one: one["state"] != "ok")
+        return {one["check"]: one["state"] for one in findings}
 
     def submit(self, job: dict[str, Any]) -> str:
         (self.place / "job.yaml").write_text(json.dumps(job | {"grid": "grid.yaml"}))
@@ -81,7 +99,7 @@ class Desk:
     def waits(self, job_id: str, reached: Callable[[dict[str, Any]], bool]) -> dict[str, Any]:
         until_s = time.monotonic() + PATIENCE_S
         while not reached(job := self.job(job_id)):
-            assert time.monotonic() < until_s, job
+            assert time.monotonic() < until_s, json.dumps(job)
             time.sleep(0.3)
         return job
 
@@ -125,6 +143,11 @@ def desk(place: Path, site: FarSite) -> Iterator[Desk]:
         os.kill(process, signal.SIGKILL)
 
 
+def goes_on(job: dict[str, Any], attempt: int) -> bool:
+    """Return whether an attempt has begun to train, from a checkpoint."""
+    return job["attempt"] == attempt and bool(job["summary"]["attempts"][-1]["resumed_step"])
+
+
 def control_planes(home: Path) -> list[int]:
     """Return the processes that may lead a state directory."""
     found = []
@@ -138,74 +161,87 @@ def control_planes(home: Path) -> list[int]:
     return found
 
 
-def test_a_job_runs_where_nothing_of_the_desk_is_seen(desk: Desk) -> None:
-    job_id = desk.runs(5)
-    job = desk.ends(job_id)
-    assert (job["state"], job["attempt"]) == ("succeeded", 1), job
+def looks_as_everywhere(desk: Desk, job_id: str) -> None:
     for rank in (0, 1):
         assert desk.log(job_id, 1, rank).startswith("at hpc hpc-n")
-    there = desk.site.scratch / "runs" / job_id
-    (task,) = (there / "attempts" / "1").glob("hpc.*")
+    assert desk.log(job_id, 1, 0).count("from") == 1, "its ranks were started once"
+    assert "from 0" in desk.gridloom("logs", job_id)
+    (task,) = (desk.site.scratch / "runs" / job_id / "attempts" / "1").glob("hpc.*")
     here = desk.run(job_id) / "attempts" / "1" / task.name
     assert (here / "reports.jsonl").read_bytes() == (task / "reports.jsonl").read_bytes()
     assert (desk.run(job_id) / "report.html").exists()
-    assert "from 0" in desk.gridloom("logs", job_id)
-    assert not (there / "job.yaml").exists()
 
 
-def test_a_login_host_that_is_away_costs_nothing_but_time(desk: Desk) -> None:
-    job_id = desk.runs(60)
-    desk.waits(job_id, lambda job: job["step"] >= 5)
-    desk.site.leave()
-    step = desk.job(job_id)["step"]
-    time.sleep(8.0)  # longer than many polls, and than leases of other sites
-    later = desk.runs(5)
-    assert desk.job(job_id)["step"] <= step + 1
-    desk.site.listen()
-    job = desk.ends(job_id)
-    assert (job["state"], job["attempt"]) == ("succeeded", 1), job
-    assert desk.log(job_id, 1, 0).count("from") == 1
-    assert job["summary"]["steps"] == 60
-    job = desk.ends(later)
-    assert (job["state"], job["attempt"]) == ("succeeded", 1), job
-    assert len([line for line in desk.site.jobs() if "gridloom-train" in line]) >= 2
-
-
-def test_a_job_is_stopped_and_goes_on_where_its_checkpoint_is(desk: Desk) -> None:
-    job_id = desk.runs(200)
-    desk.waits(job_id, lambda job: job["step"] >= 12)
-    desk.gridloom("stop", job_id)
-    job = desk.ends(job_id)
-    assert job["state"] == "stopped", job
-    kept = job["checkpoint_step"]
-    assert kept >= 12
-    desk.gridloom("resume", job_id, "--detach")
-    desk.waits(job_id, lambda job: job["step"] > kept)
-    desk.gridloom("stop", job_id)
-    assert desk.ends(job_id)["state"] == "stopped"
-    assert f"from {kept}" in desk.log(job_id, 2, 0)
-
-
-def test_whoever_takes_over_from_a_control_plane_that_was_killed_adopts(desk: Desk) -> None:
-    job_id = desk.runs(60)
-    desk.waits(job_id, lambda job: job["step"] >= 5)
-    for process in control_planes(desk.home):
-        os.kill(process, signal.SIGKILL)
-    later = desk.runs(5)
-    job = desk.ends(job_id)
-    assert (job["state"], job["attempt"]) == ("succeeded", 1), job
-    assert desk.log(job_id, 1, 0).count("from") == 1
-    assert desk.ends(later)["state"] == "succeeded"
-
-
-def test_one_model_is_trained_here_and_there(desk: Desk) -> None:
-    where = {"accelerators": "cpu:2", "sites": ["hpc", "lab"], "min_sites": 2}
-    job_id = desk.submit(JOB | {"steps": 20, "resources": where})
-    job = desk.ends(job_id)
-    assert (job["state"], job["attempt"]) == ("succeeded", 1), job
-    assert {*job["summary"]["sites"]} == {"hpc", "lab"}
+def has_learnt(desk: Desk, job_id: str) -> None:
     lines = (desk.run(job_id) / "metrics.jsonl").read_text().splitlines()
     losses = {line["step"]: line["loss"] for line in map(json.loads, lines)}
     assert len(losses) == len(lines) == 20
     assert losses[20] < losses[1]
-    assert job["summary"]["bits_per_byte"] > 0
+    assert desk.job(job_id)["summary"]["bits_per_byte"] > 0
+
+
+def test_jobs_outlive_their_link_and_their_control_plane(desk: Desk) -> None:
+    plain, long = desk.runs(60), desk.runs(1000)
+    model = desk.trains("hpc", "lab", steps=20)
+    desk.waits(plain, lambda job: job["step"] >= 5)
+    desk.waits(long, lambda job: job["checkpoint_step"] >= 10)
+    step = desk.job(plain)["step"]
+    desk.site.leave()
+    time.sleep(8.0)  # longer than many polls, and than leases of other sites
+    late = desk.runs(5)
+    assert desk.job(plain)["step"] <= step + 2, "nothing is heard"
+    desk.site.listen()
+    desk.waits(plain, lambda job: job["step"] > step + 2)
+    for process in control_planes(desk.home):
+        os.kill(process, signal.SIGKILL)
+    desk.gridloom("stop", long)
+
+    job = desk.ends(plain)
+    assert (job["state"], job["attempt"], job["summary"]["steps"]) == ("succeeded", 1, 60), job
+    looks_as_everywhere(desk, plain)
+
+    job = desk.ends(long)
+    assert (job["state"], job["attempt"]) == ("stopped", 1), job
+    kept = job["checkpoint_step"]
+    desk.gridloom("resume", long, "--detach")
+    desk.waits(long, lambda job: job["step"] > kept)
+    desk.gridloom("cancel", long)
+    assert f"from {kept}" in desk.log(long, 2, 0), "its checkpoint was there"
+
+    job = desk.ends(model)
+    assert (job["state"], job["attempt"]) == ("succeeded", 1), job
+    assert {*job["summary"]["sites"]} == {"hpc", "lab"}
+    has_learnt(desk, model)
+
+    job = desk.ends(late)
+    assert (job["state"], job["attempt"]) == ("succeeded", 1), job
+    assert desk.ends(long)["state"] == "cancelled"
+    names = sorted(line.rpartition("-")[0] for line in desk.site.jobs())
+    assert names == ["gridloom-tiny", *["gridloom-train"] * 4], "none was handed in twice"
+
+
+def test_a_job_moves_with_its_checkpoint(desk: Desk) -> None:
+    job_id = desk.trains("hpc", "lab", steps=10**5, min_sites=1, max_sites=1)
+    desk.waits(job_id, lambda job: job["checkpoint_step"] >= 10)
+    assert desk.job(job_id)["sites"] == {"hpc": 2}
+    desk.site.mark("drain")
+    job = desk.waits(job_id, lambda job: goes_on(job, 2))
+    assert job["sites"] == {"lab": 2}
+    (first, second) = job["summary"]["attempts"]
+    assert second["resumed_step"] == first["checkpoint_step"]
+    desk.waits(job_id, lambda job: job["checkpoint_step"] > second["resumed_step"])
+    desk.site.mark("resume")
+    desk.gridloom("node", "drain", "lab")
+    job = desk.waits(job_id, lambda job: goes_on(job, 3))
+    assert job["sites"] == {"hpc": 2}
+    (_, second, third) = job["summary"]["attempts"]
+    assert third["resumed_step"] == second["checkpoint_step"]
+    desk.gridloom("cancel", job_id)
+    desk.ends(job_id)
+
+
+def test_what_is_wrong_with_a_site_is_found(desk: Desk) -> None:
+    found = desk.check()
+    assert [name for name, state in found.items() if state != "ok"] == []
+    desk.write_grid(known_hosts="/dev/null")
+    assert desk.check() == {"ssh": "fail"}

@@ -152,6 +152,7 @@ async def _run(process: asyncssh.SSHServerProcess[str]) -> None:
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
+        env={"PATH": "/usr/bin:/bin"},  # as where nobody logs in
     )
     stdout, stderr = await run.communicate((await process.stdin.read()).encode())
     process.stdout.write(stdout.decode(errors="replace"))

@@ -39,12 +39,16 @@ sites:
       image: registry.example/gridloom:1
       queue: ours
       runs: {claim: runs}
+  away:
+    kind: slurm
+    accelerators: a100:4
+    slurm: {partition: gpu, ssh: {host: login.example.org, directory: /scratch/ann}}
   lab: {accelerators: a100:4}
 """
 _JOB = """
 name: train
 run: sleep 60
-resources: {accelerators: "a100:20", sites: [hpc, far, cloud, lab], min_sites: 4}
+resources: {accelerators: "a100:24", sites: [hpc, far, cloud, away, lab], min_sites: 5}
 """
 
 

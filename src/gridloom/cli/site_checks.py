@@ -1,21 +1,23 @@
 """What `gridloom site check` looks at, by the kind of a site."""
 
 import contextlib
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
 from msgspec.structs import replace
 
 from gridloom import __version__
+from gridloom.base.clock import Clock
 from gridloom.base.errors import SiteError
 from gridloom.base.files import cause_of
 from gridloom.base.system import SystemClock, SystemIds
 from gridloom.base.units import format_bytes
 from gridloom.cli.settings import Settings
-from gridloom.cli.wiring import kube_client, slurm_of
+from gridloom.cli.wiring import kube_client, login_hosts, slurm_of
 from gridloom.core.turn import LeaseTerms
-from gridloom.model.inventory import Site, SlurmAccess
-from gridloom.sites.finding import Finding, fail, failed, ok
+from gridloom.model.inventory import Site, SlurmAccess, SshAccess
+from gridloom.sites.finding import Finding, fail, failed, has_failed, ok
 from gridloom.sites.kube.api import Place
 from gridloom.sites.kube.diagnose import diagnose as kube_diagnose
 from gridloom.sites.kube.diagnose import holds_all as kube_holds_all
@@ -26,7 +28,11 @@ from gridloom.sites.kube.inventory import with_nodes as kube_with_nodes
 from gridloom.sites.kube.probe import probe as kube_probe
 from gridloom.sites.local.inventory import discover
 from gridloom.sites.probe import NOT_PROBED, Probed, diagnose_probe
+from gridloom.sites.remote.check import check as check_host
+from gridloom.sites.remote.check import check_python
+from gridloom.sites.remote.host import Host
 from gridloom.sites.slurm.diagnose import diagnose, holds_all
+from gridloom.sites.slurm.gang import interpreter
 from gridloom.sites.slurm.gather import gather, tried
 from gridloom.sites.slurm.inventory import Cluster, with_nodes
 from gridloom.sites.slurm.probe import probe as slurm_probe
@@ -68,30 +74,50 @@ def _local(site: Site, _: Settings, __: float | None) -> tuple[Finding, ...]:
 
 
 def _slurm(site: Site, settings: Settings, probe_s: float | None) -> tuple[Finding, ...]:
-    engine, commands = slurm_of(site)
-    facts = gather(site, engine, commands, SystemClock())
+    clock, access = SystemClock(), site.slurm or SlurmAccess()
+    hosts = login_hosts(clock)
+    engine, commands = slurm_of(site, hosts)
+    reached = _login_host(access, hosts, clock)
+    if has_failed(reached):
+        return reached
+    facts = gather(site, engine, commands, clock)
     found = diagnose(site, facts)
     if facts.trouble:
-        return found
-    access, wrong = site.slurm or SlurmAccess(), failed(found)
+        return (*reached, *found)
+    wrong = failed(found)
     site = _with_nodes(site, facts.cluster, relaxed(access, wrong))
     if commands is not None:
         facts = replace(facts, trials=tried(site, commands, wrong))
     found = diagnose(site, facts)
     if probe_s is None:
-        return found
+        return (*reached, *found)
     if holds_all(found):
-        return (*found, NOT_PROBED)
+        return (*reached, *found, NOT_PROBED)
     # A job of seconds outside of a reservation that is not there does no harm; one that somebody
     # else is charged for might
     left = wrong & NARROWING
     asked = replace(site, slurm=relaxed(site.slurm or SlurmAccess(), left))
+    host = hosts(access.ssh) if access.ssh is not None else None
 
     def run(place: Path) -> Probed:
-        probed = slurm_probe(asked, engine, place, timeout_s=probe_s, clock=SystemClock())
+        probed = slurm_probe(asked, engine, place, timeout_s=probe_s, clock=clock, host=host)
         return replace(probed, without=left_out(access, left))
 
-    return (*found, *_probed(site, settings, run, access.network))
+    return (*reached, *found, *_probed(site, settings, run, access.network))
+
+
+def _login_host(
+    access: SlurmAccess, hosts: Callable[[SshAccess], Host], clock: Clock
+) -> tuple[Finding, ...]:
+    """Return what was found of a site's login host, if it has one; the probe tells of its nodes."""
+    ssh = access.ssh
+    if ssh is None:
+        return ()
+    found = check_host(lambda: hosts(ssh), ssh, clock)
+    if not has_failed(found) and access.container is None:
+        python = interpreter(access, sys.executable)
+        found += check_python(hosts(ssh).link, python, access.environment, __version__)
+    return tuple(found)
 
 
 def _kubernetes(site: Site, settings: Settings, probe_s: float | None) -> tuple[Finding, ...]:

@@ -65,15 +65,22 @@ def login_hosts(clock: Clock) -> "Callable[[SshAccess], Host]":
     return host
 
 
-def slurm_of(site: Site) -> "tuple[SlurmEngine, Commands | None]":
-    """Return how the Slurm of a site is asked, and its commands where they are what is used."""
+def slurm_of(
+    site: Site, hosts: "Callable[[SshAccess], Host] | None" = None
+) -> "tuple[SlurmEngine, Commands | None]":
+    """Return how the Slurm of a site is asked, and its commands where they are what is used.
+
+    Args:
+        site: Which.
+        hosts: Returns login hosts; nothing if nobody else speaks with them.
+    """
     from gridloom.sites.slurm.engines import Engines
     from gridloom.sites.slurm.gather import Commands
     from gridloom.sites.slurm.remote_client import clients
 
     access, clock = site.slurm or SlurmAccess(), SystemClock()
-    hosts = login_hosts(clock)
-    client = clients(lambda access: hosts(access).link)
+    of = hosts or login_hosts(clock)
+    client = clients(lambda access: of(access).link)
     commands = None if access.rest else Commands(client(access.ssh), access.environment)
     return Engines(client, clock).of(access), commands
 

@@ -33,6 +33,12 @@ NOT_PROBED = warn(
     "mend that and look again; --no-probe leaves the probe out",
 )
 """Where it is known that no job would start."""
+_SHARED_HERE = (
+    "let GRIDLOOM_HOME name a directory on a file system that this machine and the nodes share"
+)
+_SHARED_THERE = (
+    "let `directory:` under `ssh:` of the site name one that the login host and the nodes share"
+)
 
 
 class Probed(msgspec.Struct, frozen=True, kw_only=True):
@@ -45,6 +51,7 @@ class Probed(msgspec.Struct, frozen=True, kw_only=True):
         directory: Where the probe was to write.
         python: By which interpreter.
         without: Settings of the site, wrong ones, that it was handed in without.
+        is_far: Whether that directory is not ours, but one of a login host.
         refusal: Why the engine did not take it; empty if it did.
         stuck: Why it can never start, in the engine's words; empty if it can.
         waits: Why it has not started in all the time it was given; empty if it has.
@@ -63,6 +70,7 @@ class Probed(msgspec.Struct, frozen=True, kw_only=True):
     directory: str
     python: str
     without: tuple[str, ...] = ()
+    is_far: bool = False
     refusal: str = ""
     stuck: str = ""
     waits: str = ""
@@ -123,8 +131,7 @@ def _silence(probed: Probed) -> Finding:
             "run directory",
             f"{probed.ended}, and what it wrote into {probed.directory} is not here: the nodes see"
             " another directory under that name, or none",
-            "let GRIDLOOM_HOME name a directory on a file system that this machine and the nodes"
-            " share",
+            _SHARED_THERE if probed.is_far else _SHARED_HERE,
         )
     return _log(probed, [line.strip() for line in probed.log.splitlines() if line.strip()])
 
@@ -138,7 +145,8 @@ def _log(probed: Probed, lines: Sequence[str]) -> Finding:
     for line in lines:
         if PROBE_LOST in line:
             found = f"{line}: the run directories here are not what is seen there"
-            return fail("run directory", found, "let `runs:` of the site name their file system")
+            remedy = "let `runs:` of the site name their file system"
+            return fail("run directory", found, _SHARED_THERE if probed.is_far else remedy)
     for line in lines:
         if "No module named" in line:
             remedy = f"install gridloom for it there; {_NAMED}"

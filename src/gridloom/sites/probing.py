@@ -1,5 +1,6 @@
 """Follows a probe: by the files that it writes, and by what the engine says of its job."""
 
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Protocol
@@ -17,6 +18,53 @@ _ASK_S = 1.0
 """Between two questions to the engine."""
 _LATE_S = 3.0
 """How long what an ended probe wrote may take to be seen here."""
+
+
+class ProbePlace(Protocol):
+    """Where a probe writes, and is answered."""
+
+    def make(self) -> None:
+        """Make it."""
+        ...
+
+    def read(self, name: str) -> bytes | None:
+        """Return what is in a file; nothing when it is not there, or cannot be read now."""
+        ...
+
+    def touch(self, name: str) -> None:
+        """Make an empty file."""
+        ...
+
+    def clear(self) -> None:
+        """Remove it, as far as that is possible."""
+        ...
+
+
+class OwnPlace:
+    """A directory of ours that the node should see, too (plays ``ProbePlace``)."""
+
+    def __init__(self, directory: Path) -> None:
+        """Take a directory that is not there yet."""
+        self._directory = directory
+
+    def make(self) -> None:
+        """As the protocol says; raise ``OSError`` when it cannot be made."""
+        self._directory.mkdir(parents=True)
+
+    def read(self, name: str) -> bytes | None:
+        """As the protocol says."""
+        try:
+            return (self._directory / name).read_bytes()
+        except OSError:
+            return None
+
+    def touch(self, name: str) -> None:
+        """As the protocol says."""
+        (self._directory / name).touch()
+
+    def clear(self) -> None:
+        """As the protocol says."""
+        shutil.rmtree(self._directory, ignore_errors=True)
 
 
 class ProbeJob(Protocol):
@@ -44,13 +92,13 @@ class ProbeJob(Protocol):
 
 
 def follow(
-    job: ProbeJob, directory: Path, probed: Probed, *, timeout_s: float, clock: Clock
+    job: ProbeJob, place: ProbePlace, probed: Probed, *, timeout_s: float, clock: Clock
 ) -> Probed:
     """Wait for a probe's report, answer it, and wait until that is heard.
 
     Args:
         job: The probe, handed in.
-        directory: Where it writes.
+        place: Where it writes.
         probed: What is known of it.
         timeout_s: How long to wait for the report.
         clock: Ours.
@@ -58,8 +106,8 @@ def follow(
 
     def seen() -> ProbeSeen | None:
         try:
-            return decode((directory / SEEN_FILE).read_bytes(), ProbeSeen)
-        except (OSError, msgspec.MsgspecError):
+            return decode(place.read(SEEN_FILE) or b"", ProbeSeen)
+        except msgspec.MsgspecError:
             return None
 
     def has_heard() -> bool:
@@ -82,7 +130,7 @@ def follow(
         job.look()
         return job.told(probed)
     spoke_s = clock.now_s()
-    (directory / ANSWER_FILE).touch()
+    place.touch(ANSWER_FILE)
     answered_s = clock.now_s()
     wait(has_heard, ANSWER_WAIT_S)
     heard_s = clock.now_s() if has_heard() else None

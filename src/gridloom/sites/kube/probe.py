@@ -1,7 +1,6 @@
 """Runs a probe as a job of one pod of a cluster, and takes it out again."""
 
 import contextlib
-import shutil
 from pathlib import Path
 
 from msgspec.structs import replace
@@ -18,7 +17,7 @@ from gridloom.sites.kube.parse_workloads import WorkloadSight, read_workload
 from gridloom.sites.kube.render import manifests
 from gridloom.sites.kube.render_pod import Manifest
 from gridloom.sites.probe import Probed
-from gridloom.sites.probing import follow
+from gridloom.sites.probing import OwnPlace, follow
 from gridloom.wire.agent import TaskRef
 
 _LOG_LINES = 20
@@ -47,7 +46,8 @@ def probe(site: Site, api: Api, directory: Path, *, timeout_s: float, clock: Clo
         submitted_s=clock.now_s(),
         given_up_s=timeout_s,
     )
-    directory.mkdir(parents=True)
+    place = OwnPlace(directory)
+    place.make()
     try:
         *others, main = _objects(site, access, directory)
         for one in others:
@@ -55,13 +55,13 @@ def probe(site: Site, api: Api, directory: Path, *, timeout_s: float, clock: Clo
         made = api.apply(main)
         job = _PodJob(api, main, str(made["metadata"]["uid"]), queued=bool(access.queue))
         try:
-            return follow(job, directory, blank, timeout_s=timeout_s, clock=clock)
+            return follow(job, place, blank, timeout_s=timeout_s, clock=clock)
         finally:
             job.take_out(others)
     except (InputError, SiteError) as error:
         return replace(blank, refusal=str(error))
     finally:
-        shutil.rmtree(directory, ignore_errors=True)
+        place.clear()
 
 
 def _objects(site: Site, access: KubeAccess, directory: Path) -> tuple[Manifest, ...]:

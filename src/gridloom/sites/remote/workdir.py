@@ -40,18 +40,6 @@ class Tree(msgspec.Struct, frozen=True, kw_only=True):
     directories: tuple[str, ...] = ()
 
 
-class Changes(msgspec.Struct, frozen=True, kw_only=True):
-    """What makes the copy like the original.
-
-    Attributes:
-        uploads: Files that are not there, or are otherwise there.
-        removes: Files and links that were copied once, and are no more.
-    """
-
-    uploads: tuple[str, ...] = ()
-    removes: tuple[str, ...] = ()
-
-
 def scan(work: Path, left_out: Collection[Path] = (), wanted: Sequence[str] = ()) -> Tree:
     """Return what of a working directory is to be copied.
 
@@ -83,17 +71,14 @@ def scan(work: Path, left_out: Collection[Path] = (), wanted: Sequence[str] = ()
     return Tree(files=files, links=links, directories=tuple(directories))
 
 
-def changes(here: Tree, there: Mapping[str, Status], copied: Collection[str]) -> Changes:
-    """Return what makes the copy like the original (pure).
+def changed(here: Tree, there: Mapping[str, Status]) -> list[str]:
+    """Return the files that are not there, or are otherwise there (pure).
 
     Args:
         here: What is to be there.
         there: What is there, by the same names.
-        copied: What was copied before.
     """
-    uploads = tuple(name for name, status in here.files.items() if there.get(name) != status)
-    known = here.files.keys() | here.links.keys() | set(here.directories)
-    return Changes(uploads=uploads, removes=tuple(sorted({*copied} & there.keys() - known)))
+    return [name for name, status in here.files.items() if there.get(name) != status]
 
 
 def copy(files: RemoteFiles, work: Path, there: str, tree: Tree, progress: Progress) -> None:
@@ -112,18 +97,19 @@ def copy(files: RemoteFiles, work: Path, there: str, tree: Tree, progress: Progr
     """
     note = f"{there}.copied.json"
     files.make([there, *(f"{there}/{name}" for name in tree.directories)])
-    copied = _noted(files, note)
-    found = changes(tree, dict(_listed(files, there, ["", *tree.directories])), copied)
-    names = {*tree.files, *tree.links}
+    copied, names = _noted(files, note), {*tree.files, *tree.links}
+    # What is here and not in the tree may be in that of another job
+    gone = {name for name in copied - names if not os.path.lexists(work / name)}
+    uploads = changed(tree, dict(_listed(files, there, ["", *tree.directories])))
     if names - copied:  # before: what is cut off in the middle is known, too
         files.write({note: encode(sorted(names | copied))})
-    sizes = {name: tree.files[name].size for name in tree.files}
-    progress(sum(sizes.values()) - sum(sizes[name] for name in found.uploads))
-    files.upload([_upload(work, there, name, tree) for name in found.uploads], progress)
+    left = sum(tree.files[name].size for name in uploads)
+    progress(sum(status.size for status in tree.files.values()) - left)
+    files.upload([_upload(work, there, name, tree) for name in uploads], progress)
     files.link({f"{there}/{name}": target for name, target in tree.links.items()})
-    files.remove([f"{there}/{name}" for name in found.removes])
-    if copied - names:
-        files.write({note: encode(sorted(names))})
+    files.remove([f"{there}/{name}" for name in sorted(gone)])
+    if gone:
+        files.write({note: encode(sorted((names | copied) - gone))})
 
 
 def _walk(work: Path, skipped: Collection[Path]) -> Iterator[Path]:

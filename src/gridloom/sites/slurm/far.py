@@ -79,10 +79,10 @@ class FarGangs:
         of_mirror: dict[Mirror, list[Watched]] = {one: [] for one in self._mirrors.values()}
         live = set()
         for task, access in tasks.items():
-            mirror = self._mirror(access)
-            if mirror is not None and (self._gang(task) / SENT_FILE).exists():
+            mirror, gang = self._mirror(access), self._gang(task)
+            if mirror is not None and (gang in self._sent or (gang / SENT_FILE).exists()):
                 live.add(task)
-                self._sent.add(self._gang(task))
+                self._sent.add(gang)
                 of_mirror.setdefault(mirror, []).extend(self._watched(task, access))
         self._names = {task: names for task, names in self._names.items() if task in live}
         self._sent &= {self._gang(task) for task in live}

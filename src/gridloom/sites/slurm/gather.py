@@ -112,7 +112,7 @@ def gather(site: Site, engine: SlurmEngine, commands: Commands | None, clock: Cl
             jobs=_asked(engine.jobs, "jobs", untold),
             licences=_asked(engine.licences, "licences", untold),
             untold=untold,
-            user=_user(site.slurm),
+            user=_user(site.slurm, commands),
             release=next((node.version for node in nodes if node.version), ""),
         )
     except AwayError as error:
@@ -174,10 +174,12 @@ def _device(node: Node) -> tuple[str, int]:
     return node.accelerator, node.count
 
 
-def _user(access: SlurmAccess | None) -> str:
+def _user(access: SlurmAccess | None, commands: Commands | None) -> str:
     """Return whose jobs they are; in a container perhaps only a number is known."""
     if access is not None and access.rest is not None:
         return access.rest.user
+    if access is not None and access.ssh is not None and commands is not None:
+        return access.ssh.user or (commands.says(("id", "-un")) or "").strip()
     number = os.getuid()
     try:
         return pwd.getpwuid(number).pw_name

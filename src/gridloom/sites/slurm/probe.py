@@ -1,9 +1,8 @@
 """Runs a probe as a small job of a Slurm, and takes it out again if it does not start in time."""
 
 import contextlib
-import shutil
 import sys
-from pathlib import Path
+from pathlib import Path, PurePath, PurePosixPath
 
 from msgspec.structs import replace
 
@@ -11,7 +10,10 @@ from gridloom.base.clock import Clock
 from gridloom.base.errors import SiteError
 from gridloom.model.inventory import CPU, Site, SlurmAccess
 from gridloom.sites.probe import Probed
-from gridloom.sites.probing import follow
+from gridloom.sites.probing import OwnPlace, ProbePlace, follow
+from gridloom.sites.remote.host import Host
+from gridloom.sites.remote.place import FarPlace
+from gridloom.sites.remote.places import RUNS
 from gridloom.sites.slurm.engine import SlurmEngine
 from gridloom.sites.slurm.gang import LOG_FILE, component, interpreter, of_access
 from gridloom.sites.slurm.reasons import waiting
@@ -25,7 +27,13 @@ _STARTED = (JobPhase.RUNNING, JobPhase.ENDING)
 
 
 def probe(
-    site: Site, engine: SlurmEngine, directory: Path, *, timeout_s: float, clock: Clock
+    site: Site,
+    engine: SlurmEngine,
+    directory: Path,
+    *,
+    timeout_s: float,
+    clock: Clock,
+    host: Host | None = None,
 ) -> Probed:
     """Return how a probe of a site went; nothing of it is left in the queue.
 
@@ -35,38 +43,43 @@ def probe(
         directory: New; where the nodes should see what we see. It is removed.
         timeout_s: How long to wait for the probe.
         clock: Ours.
+        host: Its login host, where that has a directory of the same name instead.
 
     Raises:
         OSError: The directory cannot be written.
     """
-    access = site.slurm or SlurmAccess()
+    access, here = site.slurm or SlurmAccess(), OwnPlace(directory)
+    there: PurePath = directory
+    place: ProbePlace = here
+    if host is not None and access.ssh is not None:
+        there = PurePosixPath(access.ssh.directory, RUNS, directory.name)
+        place = FarPlace(host, str(there))
     python = interpreter(access, sys.executable)
-    directory.mkdir(parents=True)
+    blank = Probed(
+        engine="Slurm",
+        directory=str(there.parent),
+        python=python,
+        is_far=place is not here,
+        submitted_s=clock.now_s(),
+        given_up_s=timeout_s,
+    )
     try:
-        blank = Probed(
-            engine="Slurm",
-            directory=str(directory.parent),
-            python=python,
-            submitted_s=clock.now_s(),
-            given_up_s=timeout_s,
-        )
-        argv = (python, "-P", "-m", "gridloom.agent.probe", str(directory), access.network)
-        asked = _asked(site, access, directory)
+        place.make()
+        argv = (python, "-P", "-m", "gridloom.agent.probe", str(there), access.network)
+        asked = _asked(site, access, there)
         script = render(asked, [word for word in argv if word])
+        job = _SlurmJob(engine, engine.hand_in(asked, script), place)
         try:
-            slurm_id = engine.hand_in(asked, script)
-        except SiteError as error:
-            return replace(blank, refusal=str(error))
-        job = _SlurmJob(engine, slurm_id, directory / LOG_FILE)
-        try:
-            return follow(job, directory, blank, timeout_s=timeout_s, clock=clock)
+            return follow(job, place, blank, timeout_s=timeout_s, clock=clock)
         finally:
             job.take_out()
+    except SiteError as error:
+        return replace(blank, refusal=str(error))
     finally:
-        shutil.rmtree(directory, ignore_errors=True)
+        place.clear()
 
 
-def _asked(site: Site, access: SlurmAccess, directory: Path) -> Submission:
+def _asked(site: Site, access: SlurmAccess, directory: PurePath) -> Submission:
     """Return a job as those of the site are, but small: one device of one node."""
     kind = site.nodes[0].accelerator if site.nodes else CPU
     part = component(access, kind, devices=1, nodes=1)
@@ -86,8 +99,8 @@ def _asked(site: Site, access: SlurmAccess, directory: Path) -> Submission:
 class _SlurmJob:
     """Plays `gridloom.sites.probing.ProbeJob`."""
 
-    def __init__(self, engine: SlurmEngine, slurm_id: int, log: Path) -> None:
-        self._engine, self._slurm_id, self._log = engine, slurm_id, log
+    def __init__(self, engine: SlurmEngine, slurm_id: int, place: ProbePlace) -> None:
+        self._engine, self._slurm_id, self._place = engine, slurm_id, place
         self._job: Job | None = None
 
     def look(self) -> None:
@@ -105,9 +118,8 @@ class _SlurmJob:
         return self._job.started_s if self._job is not None else None
 
     def told(self, probed: Probed) -> Probed:
-        job, log = self._job, None
-        with contextlib.suppress(OSError):
-            log = self._log.read_text(errors="replace")
+        job, said = self._job, self._place.read(LOG_FILE)
+        log = said.decode(errors="replace") if said is not None else None
         if job is not None and self.is_over():
             where = f" on {job.nodes[0]}" if job.nodes else ""
             ended = f"the probe, job {self._slurm_id}{where}, is {'+'.join(job.states).lower()}"
@@ -115,8 +127,8 @@ class _SlurmJob:
         if job is None or job_phase(job.states) not in _STARTED:
             reason = waiting(job.reason) if job is not None else None
             help_ = f"; {reason.remedy}" if reason is not None and reason.remedy else ""
-            said = f"{reason.sentence}{help_}" if reason is not None else "Slurm does not say why"
-            return replace(probed, waits=said)
+            why = f"{reason.sentence}{help_}" if reason is not None else "Slurm does not say why"
+            return replace(probed, waits=why)
         return replace(probed, log=log)
 
     def take_out(self) -> None:

@@ -99,7 +99,7 @@ def test_what_is_no_more_here_goes_there_and_what_programs_wrote_stays(one: Copy
         (one.work / name).unlink()
     (one.work / "old").rmdir()
     one.go()
-    assert one.names() == ["c", "old", "old/b", "old/result", "result"]
+    assert one.names() == ["c", "old", "old/result", "result"]
 
 
 def test_what_was_cut_off_in_the_middle_is_known_all_the_same(one: Copy) -> None:
@@ -147,6 +147,19 @@ def test_a_recipe_needs_no_more_than_its_texts(one: Copy, tmp_path: Path) -> Non
                            "text/.git", "text/.git/b", "text/a.txt"]  # fmt: skip
     one.wanted = ["."]
     assert {*scan(one.work, (), one.wanted).files} >= {"other/c", "text/.git/b"}
+
+
+def test_a_copy_may_serve_several_jobs(one: Copy) -> None:
+    for name in ("train.py", "text/a", "more/b"):
+        one.write(name)
+    one.go()
+    for wanted in (["text"], ["more"]):
+        one.wanted = wanted
+        one.go()
+    assert one.names() == ["more", "more/b", "text", "text/a", "train.py"]
+    (one.work / "text" / "a").unlink()
+    one.go()
+    assert "text/a" not in one.names(), "it is no more here, whoever has copied it"
 
 
 def test_what_is_too_much_says_what_is_large(one: Copy, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -245,3 +245,13 @@ def test_what_is_wrong_with_a_site_is_found(desk: Desk) -> None:
     assert [name for name, state in found.items() if state != "ok"] == []
     desk.write_grid(known_hosts="/dev/null")
     assert desk.check() == {"ssh": "fail"}
+
+
+def test_a_batch_script_runs_as_it_is(desk: Desk) -> None:
+    script = "#!/bin/bash\n#SBATCH --nodes=2 --output=out-%j.txt\nsrun hostname\ncat program.py\n"
+    (desk.place / "train.sbatch").write_text(script)
+    words = ["submit", str(desk.place / "train.sbatch"), "--grid", "grid.yaml", "--json"]
+    job_id = json.loads(desk.gridloom(*words))["job"]
+    job = desk.ends(job_id)
+    assert (job["state"], job["attempt"]) == ("succeeded", 1), json.dumps(job)
+    assert PROGRAM in desk.log(job_id, 1, 0)

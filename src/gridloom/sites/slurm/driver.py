@@ -57,7 +57,7 @@ _FELL_S = 5.0
 """How long it may take to say that it has killed a task."""
 _HOPELESS_LOOKS = 3
 """So often in a row Slurm says that a job will never start before it is believed."""
-_FRESH_S = 3.0
+_FRESH_S = 1.5
 """How long a renewal of a lease may wait for its link. The next one is there by then; and where a
 node's clock is behind, one that comes late would count from when it has come."""
 _ASKED_FILE = "submitting"

@@ -71,7 +71,7 @@ class FarGangs:
     ) -> None:
         """Send what a task is told, if it is there already; else that is done once it is."""
         mirror = self._mirror(access)
-        if mirror is not None and self._gang(task) in self._sent:
+        if mirror is not None and self._is_sent(self._gang(task)):
             mirror.tell(self._files.place(task) / name, until_s)
 
     def look(self, tasks: Mapping[TaskRef, SlurmAccess]) -> None:
@@ -80,9 +80,8 @@ class FarGangs:
         live = set()
         for task, access in tasks.items():
             mirror, gang = self._mirror(access), self._gang(task)
-            if mirror is not None and (gang in self._sent or (gang / SENT_FILE).exists()):
+            if mirror is not None and self._is_sent(gang):
                 live.add(task)
-                self._sent.add(gang)
                 of_mirror.setdefault(mirror, []).extend(self._watched(task, access))
         self._names = {task: names for task, names in self._names.items() if task in live}
         self._sent &= {self._gang(task) for task in live}
@@ -113,6 +112,11 @@ class FarGangs:
             if mark.access.ssh is not None and mark.places is not None
         ]
         return self._bringer.bring(run_dir, attempt, sites, shelves)
+
+    def _is_sent(self, gang: Path) -> bool:
+        if gang not in self._sent and (gang / SENT_FILE).exists():
+            self._sent.add(gang)
+        return gang in self._sent
 
     def _watched(self, task: TaskRef, access: SlurmAccess) -> list[Watched]:
         if task not in self._names:

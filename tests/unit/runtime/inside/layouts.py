@@ -43,7 +43,7 @@ SPARSE = GptShape(
     experts=Experts(count=4, per_token=2, ffn=32, shared_ffn=32, shared_gate=True),
     router_loss=0.1,
 )
-TRAINING = Training(steps=12, global_batch=8, sequence_length=32, learning_rate=3e-3)
+TRAINING = Training(steps=30, global_batch=8, sequence_length=32, learning_rate=3e-3)
 SEED = 3
 WORLD = 4
 FEW, MANY = 2, TRAINING.steps

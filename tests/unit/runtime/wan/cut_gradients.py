@@ -27,7 +27,7 @@ from gridloom.runtime.wan.settings import TransportSettings
 COPIES = ParallelPlan(data=2, precision="fp32")
 SHARDS = ParallelPlan(data=2, precision="fp32", zero=3)
 QUICK = TransportSettings(heartbeat_s=0.1, silence_s=30.0, connect_s=0.5, backoff_s_max=0.2)
-STEPS = 20
+STEPS = 30
 LOST_AFTER = 6
 """Steps after which the second site is killed."""
 

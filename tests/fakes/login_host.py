@@ -20,6 +20,10 @@ from gridloom.sites.ssh.loop import LoopThread
 _CALL_S = 30.0
 
 
+_SERVERS, _LINKS = LoopThread(), LoopThread()
+"""Shared by all tests of a process: a loop that has begun keeps its files open."""
+
+
 class LoginHost:
     """Listens on this machine, lets one key in, and can be cut off."""
 
@@ -37,7 +41,7 @@ class LoginHost:
         self._key = asyncssh.generate_private_key("ssh-ed25519")
         self._host_key = asyncssh.generate_private_key("ssh-ed25519")
         self._key.write_private_key(self.key_file)
-        self._loop = LoopThread()
+        self._loop = _SERVERS
         self._acceptor: asyncssh.SSHAcceptor | None = None
         self._connections: list[asyncssh.SSHServerConnection] = []
 
@@ -95,7 +99,7 @@ class LoginHost:
 
     def link(self, clock: Clock | None = None, **more: Any) -> SshLink:
         """Return a link of its own."""
-        return SshLink(self.access(**more), connect, clock or FakeClock(), LoopThread())
+        return SshLink(self.access(**more), connect, clock or FakeClock(), _LINKS)
 
     def files(self, clock: Clock | None = None, **more: Any) -> SshFiles:
         """Return its files over a link of their own."""

@@ -1,6 +1,7 @@
 """A login host: a real SSH server in this process, whose commands and files are this machine's."""
 
 import asyncio
+import os
 import subprocess
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -35,7 +36,7 @@ class LoginHost:
         self.config.touch()
         self.port = 0
         self.logins = 0
-        self.gives_files = True
+        self.gives_files = self.tells_room = True
         self.before: Callable[[str, str], None] = lambda verb, path: None
         """Is called with what is about to be done with which file; raises what goes wrong."""
         self._key = asyncssh.generate_private_key("ssh-ed25519")
@@ -174,6 +175,11 @@ class _Files(asyncssh.SFTPServer):
     def __init__(self, channel: asyncssh.SSHServerChannel[bytes], host: LoginHost) -> None:
         super().__init__(channel)
         self._host = host
+
+    def statvfs(self, path: bytes) -> asyncssh.SFTPVFSAttrs:
+        if not self._host.tells_room:
+            raise asyncssh.SFTPOpUnsupported("statvfs")
+        return asyncssh.SFTPVFSAttrs.from_local(os.statvfs(path))
 
     def open(self, path: bytes, pflags: int, attrs: asyncssh.SFTPAttrs) -> object:
         self._host.before("open", path.decode())

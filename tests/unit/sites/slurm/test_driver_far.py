@@ -19,6 +19,7 @@ from gridloom.model.inventory import Site, SlurmAccess, SshAccess
 from gridloom.model.life import Outcome
 from gridloom.model.reason import Reason, Why
 from gridloom.model.spec import Batch
+from gridloom.sites.remote import workdir
 from gridloom.sites.remote.errors import LinkDownError, LinkRefusedError, RemoteFileError
 from gridloom.sites.remote.host import Host
 from gridloom.sites.slurm.driver import SlurmDriver
@@ -167,6 +168,16 @@ def test_a_full_directory_there_refuses(desk: Desk) -> None:
     reason = refusals(desk.look(2))[0]
     assert "the disk is full" in reason.sentence
     assert reason.remedy == "free space"
+
+
+def test_a_working_directory_that_is_too_large_refuses(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(workdir, "FILES_MAX", 0)
+    desk.submit()
+    reason = refusals(desk.look(2))[0]
+    assert f"the task cannot be started: the working directory {desk.work}" in reason.sentence
+    assert "`workdir:` under `ssh:`" in reason.remedy
 
 
 def test_what_tasks_are_told_reaches_them(desk: Desk) -> None:

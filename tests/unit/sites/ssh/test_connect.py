@@ -1,5 +1,11 @@
 """Whom a login host is taken for, whom it lets in, and what helps where it does not."""
 
+import contextlib
+import socket
+import struct
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -8,6 +14,7 @@ import pytest
 from tests.fakes.login_host import LoginHost
 
 from gridloom.sites.remote.errors import LinkDownError, LinkRefusedError, RemoteError
+from gridloom.sites.ssh import connect
 
 
 def said(host: LoginHost, /, **more: Any) -> RemoteError:
@@ -110,3 +117,68 @@ def test_a_host_that_is_not_there_may_be_back(host: LoginHost) -> None:
     error = said(host, host="login.invalid", port=22)
     assert isinstance(error, LinkDownError)
     assert "login.invalid is not reached: no such host is found" in error.sentence
+
+
+@contextmanager
+def answering(what: Callable[[socket.socket], object]) -> Iterator[int]:
+    """Listen as something that is no SSH server; give the port."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def serve() -> None:
+            with contextlib.suppress(OSError), server.accept()[0] as connection:
+                what(connection)
+
+        thread = threading.Thread(target=serve)
+        thread.start()
+        yield server.getsockname()[1]
+        server.shutdown(socket.SHUT_RDWR)
+        thread.join()
+
+
+def test_a_server_that_hangs_up_may_be_back(host: LoginHost) -> None:
+    with answering(lambda connection: None) as port:
+        error = said(host, port=port)
+    assert isinstance(error, LinkDownError)
+    assert error.sentence.startswith(f"127.0.0.1:{port} is not reached: ")
+
+
+@pytest.mark.parametrize(
+    ("code", "kind"),
+    [
+        (asyncssh.DISC_TOO_MANY_CONNECTIONS, LinkDownError),
+        (asyncssh.DISC_PROTOCOL_ERROR, LinkRefusedError),
+    ],
+)
+def test_a_server_that_ends_it_says_why(
+    host: LoginHost, code: int, kind: type[RemoteError]
+) -> None:
+    def leave(connection: socket.socket) -> None:
+        text = b"too many"
+        body = b"\x01" + struct.pack(">I", code) + struct.pack(">I", len(text)) + text + bytes(4)
+        pad = 16 - (len(body) + 5) % 8
+        packet = struct.pack(">IB", len(body) + pad + 1, pad) + body + bytes(pad)
+        connection.sendall(b"SSH-2.0-test\r\n" + packet)
+        connection.recv(1 << 16)
+
+    with answering(leave) as port:
+        error = said(host, port=port)
+    assert type(error) is kind
+    assert "too many" in error.sentence
+
+
+def test_a_server_that_says_nothing_is_given_up(
+    host: LoginHost, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(connect, "_CONNECT_S", 0.1)
+    silence = threading.Event()
+    with answering(lambda connection: silence.wait(5.0)) as port:
+        error = said(host, port=port)
+        silence.set()
+    assert isinstance(error, LinkDownError)
+    assert error.sentence == f"127.0.0.1:{port} has not answered for 0.1 s"
+
+
+def test_a_name_that_cannot_be_one_is_told(host: LoginHost) -> None:
+    error = said(host, user="me\x07")
+    assert isinstance(error, LinkRefusedError)
+    assert "cannot be asked" in error.sentence

@@ -207,6 +207,38 @@ def test_a_file_that_changed_meanwhile_is_fetched_anew(
         files.download(f"{there}/gone", here, nobody)
 
 
+def test_a_file_that_is_cut_short_meanwhile_is_told(
+    host: LoginHost, tmp_path: Path, there: Path
+) -> None:
+    (there / "big").write_bytes(b"0123")
+
+    def cut(verb: str, path: str) -> None:
+        if verb == "read":
+            os.truncate(path, 0)
+
+    host.before = cut
+    with pytest.raises(RemoteFileError, match="cut short meanwhile"):
+        host.files().download(f"{there}/big", tmp_path / "here", nobody)
+
+
+def test_a_server_that_does_not_tell_its_room_is_no_reason_to_worry(
+    host: LoginHost, there: Path
+) -> None:
+    host.tells_room = False
+    assert host.files().free_bytes(str(there)) is None
+    host.before = raising(OSError(errno.EDQUOT, "Disk quota exceeded"))
+    with pytest.raises(RemoteFileError, match="cannot be written"):
+        host.files().write({f"{there}/a": b"1"})
+
+
+def raising(error: OSError) -> Callable[[str, str], None]:
+    def before(verb: str, _: str) -> None:
+        if verb == "write":
+            raise error
+
+    return before
+
+
 def test_many_small_files_are_as_they_are_here(
     files: RemoteFiles, tmp_path: Path, there: Path
 ) -> None:

@@ -173,3 +173,11 @@ def test_a_period_begins_when_the_one_before_it_ends_even_rounded() -> None:
     end_s = next_period_s(queue, 0.45)
     assert end_s // 0.1 * 0.1 < end_s  # so that dividing alone would stay in the old one
     assert period_start_s(queue, end_s) == end_s < next_period_s(queue, end_s)
+
+
+def test_what_began_while_a_queue_had_no_limit_is_not_counted_from_later_on_either() -> None:
+    allowance = Allowance()
+    allowance.hold(QUEUE, "x/1", devices=1, predicted_s=0.0, now=0.0)
+    allowance.delay(QUEUE.name, "y/1", 50.0)
+    allowance.delay(QUEUE.name, "x/1", 60.0)
+    assert allowance.used_s(QUEUE, 100.0) == 40.0

@@ -1,7 +1,6 @@
 """What each site's scheduler would be handed for a job, without handing it in."""
 
 import shlex
-import socket
 import sys
 from collections.abc import Callable, Sequence
 from itertools import groupby
@@ -21,8 +20,8 @@ from gridloom.sites.kube.gang import FORMS
 from gridloom.sites.kube.gang import submission as kube_submission
 from gridloom.sites.kube.render import manifests, to_yaml
 from gridloom.sites.local.render import supervisor_argv
-from gridloom.sites.remote.places import places
 from gridloom.sites.slurm import command
+from gridloom.sites.slurm.far import far_places
 from gridloom.sites.slurm.hand_in import handed_in
 from gridloom.wire.agent import TaskOrder, task_directory
 
@@ -99,11 +98,8 @@ def _local(site: Site, orders: Sequence[TaskOrder], runs: Path, python: str) -> 
 
 
 def _slurm(site: Site, orders: Sequence[TaskOrder], runs: Path, python: str) -> Handout:
-    access, to = site.slurm or SlurmAccess(), None
-    if access.ssh is not None:
-        there = {"runs": str(runs), "work": orders[0].workdir, "owner": socket.gethostname()}
-        to = places(access.ssh, **there)
-    script = handed_in(orders, runs, access, python, to).script
+    access = site.slurm or SlurmAccess()
+    script = handed_in(orders, runs, access, python, far_places(access, orders, runs)).script
     variables = [f"{name}={value}" for name, value in access.environment.items()]
     words = (*(("env", *variables) if variables else ()), *command.sbatch())
     far = f" at {access.ssh.host}" if access.ssh is not None else ""

@@ -7,7 +7,7 @@ from gridloom.core.state import State
 from gridloom.model.action import StartAttempt
 from gridloom.model.event import TaskWaiting
 from gridloom.ports.driver import Driver, Keeping
-from gridloom.wire.agent import TaskRef
+from gridloom.wire.agent import TaskRef, who
 
 
 class Bringing:
@@ -43,13 +43,5 @@ class Bringing:
     def facts(self) -> list[TaskWaiting]:
         """Return what they wait for."""
         return [
-            TaskWaiting(
-                job_id=ref.job_id,
-                attempt=ref.attempt,
-                epoch=ref.epoch,
-                domain=ref.domain,
-                life=ref.life,
-                sentence=sentence,
-            )
-            for ref, sentence in self._waiting.items()
+            TaskWaiting(**who(ref), sentence=sentence) for ref, sentence in self._waiting.items()
         ]

@@ -30,7 +30,7 @@ from gridloom.model.life import Attempt, Job, SiteUse, Task, TaskState
 from gridloom.model.reason import Reason, Why
 from gridloom.ports.driver import Accounting, Driver
 from gridloom.ports.journal import Journal
-from gridloom.wire.agent import TaskRef
+from gridloom.wire.agent import TaskRef, who
 from gridloom.wire.launch import ports_of
 
 _CLOSES_MAX = 16
@@ -328,11 +328,4 @@ def _why_no_port(error: SiteError | OSError) -> Reason:
 
 
 def _refused(ref: TaskRef, reason: Reason) -> TaskRefused:
-    return TaskRefused(
-        job_id=ref.job_id,
-        attempt=ref.attempt,
-        epoch=ref.epoch,
-        domain=ref.domain,
-        life=ref.life,
-        reason=reason,
-    )
+    return TaskRefused(**who(ref), reason=reason)

@@ -1,7 +1,6 @@
 """From a supervisor's reports to facts (pure)."""
 
 from collections.abc import Iterable
-from typing import TypedDict
 
 import msgspec
 
@@ -15,7 +14,7 @@ from gridloom.model.event import (
     TaskRunning,
 )
 from gridloom.model.life import Outcome
-from gridloom.wire.agent import TaskRef
+from gridloom.wire.agent import TaskRef, who
 from gridloom.wire.reports import (
     REPORTS,
     Alive,
@@ -28,16 +27,6 @@ from gridloom.wire.reports import (
 )
 
 _IN_ORDER = (Arrived, Alive, ReadySeen, StepSeen, CheckpointSeen, Ended)
-
-
-class Who(TypedDict):
-    """The fields by which a fact says which task it is about."""
-
-    job_id: str
-    attempt: int
-    epoch: int
-    domain: str
-    life: int
 
 
 def events(task: TaskRef, lines: Iterable[bytes]) -> list[AnyEvent]:
@@ -82,14 +71,3 @@ def _event(task: TaskRef, report: AnyReport) -> AnyEvent:
             return CheckpointSaved(**about, step=report.step)
         case Ended():
             return ended(task, report.outcome)
-
-
-def who(task: TaskRef) -> Who:
-    """Return the fields by which a fact says that it is about ``task``."""
-    return Who(
-        job_id=task.job_id,
-        attempt=task.attempt,
-        epoch=task.epoch,
-        domain=task.domain,
-        life=task.life,
-    )

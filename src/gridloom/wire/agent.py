@@ -8,6 +8,7 @@ on ``lock`` as long as it or anything that would kill its processes lives.
 """
 
 from pathlib import PurePath
+from typing import TypedDict
 
 import msgspec
 
@@ -64,6 +65,27 @@ class TaskRef(msgspec.Struct, frozen=True, kw_only=True):
         """The value of ``GRIDLOOM_TASK`` in every process of the task."""
         fence = f"{self.epoch}.{self.life}"
         return f"{self.job_id}/{self.attempt}/{fence}/{self.site}/{self.node}"
+
+
+class Who(TypedDict):
+    """The fields by which a fact says which task it is about."""
+
+    job_id: str
+    attempt: int
+    epoch: int
+    domain: str
+    life: int
+
+
+def who(task: TaskRef) -> Who:
+    """Return the fields by which a fact says that it is about ``task``."""
+    return Who(
+        job_id=task.job_id,
+        attempt=task.attempt,
+        epoch=task.epoch,
+        domain=task.domain,
+        life=task.life,
+    )
 
 
 def life_directory(run_dir: PurePath, attempt: int, life: int) -> PurePath:

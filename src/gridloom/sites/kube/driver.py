@@ -23,9 +23,9 @@ from gridloom.sites.kube.parse_pods import Phase
 from gridloom.sites.kube.render import Form, manifests
 from gridloom.sites.kube.standing import NodeWatch
 from gridloom.sites.kube.state import KubeGang
-from gridloom.sites.reports import ended, who
+from gridloom.sites.reports import ended
 from gridloom.sites.tasks import Heard, TaskFiles, plane_of, unwritable, with_given_devices
-from gridloom.wire.agent import Rendezvous, TaskOrder, TaskRef, gang_directory
+from gridloom.wire.agent import Rendezvous, TaskOrder, TaskRef, gang_directory, who
 
 _WORDLESS_S = 10.0
 """How long a cluster may take to say why a pod has ended, or, beyond its grace, was asked to."""

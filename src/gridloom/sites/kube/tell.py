@@ -12,7 +12,7 @@ from gridloom.sites.kube.parse_runs import RunPhase, RunSight, attempt_ending
 from gridloom.sites.kube.parse_workloads import WorkloadSight, WorkloadState
 from gridloom.sites.kube.reading import said
 from gridloom.sites.kube.render_jobset import REPLICATED_JOB
-from gridloom.sites.reports import Who
+from gridloom.wire.agent import Who
 
 _BY_SITE = frozenset(
     {EndKind.PREEMPTED, EndKind.TIME_LIMIT, EndKind.CANCELLED, EndKind.NODE_FAILED}

@@ -2,14 +2,13 @@
 
 import os
 import threading
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from concurrent.futures import Executor, Future
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass
-from pathlib import Path
 
-from gridloom.base.clock import Clock
 from gridloom.base.errors import SiteError
 from gridloom.base.files import replace_file
+from gridloom.sites.remote.ends import Ends
 from gridloom.sites.remote.errors import RemoteFileError
 from gridloom.sites.remote.files import RemoteFiles, Status
 from gridloom.sites.remote.host import Host
@@ -44,25 +43,10 @@ class _Task:
 class Listener:
     """Keeps files of tasks here as they are there."""
 
-    def __init__(
-        self,
-        here: Path,
-        there: str,
-        host: Callable[[], Host],
-        clock: Clock,
-        executor: Executor,
-    ) -> None:
-        """Bring nothing yet.
-
-        Args:
-            here: Directory of all run directories.
-            there: The same at the other end.
-            host: Returns the login host.
-            clock: Where the time comes from.
-            executor: Where rounds are made: none waits for another, nor anybody for them.
-        """
-        self._here, self._there, self._host = here, there, host
-        self._clock, self._executor = clock, executor
+    def __init__(self, ends: Ends) -> None:
+        """Bring nothing yet."""
+        self._here, self._there, self._host = ends.here, ends.there, ends.host
+        self._clock, self._executor = ends.clock, ends.executor
         self._tasks: dict[str, _Task] = {}
         self._owed: set[Watched] = set()
         self._whole: dict[str, Status] = {}

@@ -1,11 +1,9 @@
 """The run directories of a site that sees nothing of ours, kept there and here alike."""
 
-from collections.abc import Callable, Collection
-from concurrent.futures import Executor
+from collections.abc import Collection
 from pathlib import Path
 
-from gridloom.base.clock import Clock
-from gridloom.sites.remote.host import Host
+from gridloom.sites.remote.ends import Ends
 from gridloom.sites.remote.listener import Listener
 from gridloom.sites.remote.places import Places
 from gridloom.sites.remote.sender import Sender
@@ -16,27 +14,11 @@ from gridloom.sites.remote.watched import Watched
 class Mirror:
     """Carries files between here and one directory of a login host; nothing of it waits."""
 
-    def __init__(
-        self,
-        here: Path,
-        there: str,
-        host: Callable[[], Host],
-        clock: Clock,
-        executor: Executor,
-    ) -> None:
-        """Carry nothing yet.
-
-        Args:
-            here: Directory of all run directories.
-            there: The same at the other end.
-            host: Returns the login host; raises ``SiteError`` if that cannot be.
-            clock: Where the time comes from.
-            executor: Where files are carried.
-        """
-        self._here = here
-        self._sender = Sender(here, host, clock, executor)
-        self._teller = Teller(here, there, host, clock, executor)
-        self._listener = Listener(here, there, host, clock, executor)
+    def __init__(self, ends: Ends) -> None:
+        """Carry nothing yet."""
+        self._here = ends.here
+        self._sender = Sender(ends.here, ends.host, ends.clock, ends.executor)
+        self._teller, self._listener = Teller(ends), Listener(ends)
 
     def send(self, gang: Path, to: Places) -> str:
         """As ``gridloom.sites.remote.sender.Sender.send``."""

@@ -1,16 +1,14 @@
 """Brings there what tasks are told: small files, each as it is now, as soon as possible."""
 
 import threading
-from collections.abc import Callable, Mapping
-from concurrent.futures import Executor, Future
-from pathlib import Path
+from collections.abc import Mapping
+from concurrent.futures import Future
 
 import msgspec
 
-from gridloom.base.clock import Clock
 from gridloom.base.errors import SiteError
+from gridloom.sites.remote.ends import Ends
 from gridloom.sites.remote.errors import RemoteFileError
-from gridloom.sites.remote.host import Host
 
 _AGAIN_S = 0.5
 _FORGET_S = 600.0
@@ -30,25 +28,10 @@ class _Told(msgspec.Struct, frozen=True):
 class Teller:
     """Sends files of ours that have changed."""
 
-    def __init__(
-        self,
-        here: Path,
-        there: str,
-        host: Callable[[], Host],
-        clock: Clock,
-        executor: Executor,
-    ) -> None:
-        """Send nothing yet.
-
-        Args:
-            here: Directory of all run directories.
-            there: The same at the other end.
-            host: Returns the login host.
-            clock: Where the time comes from.
-            executor: Where files are sent: nobody waits for that.
-        """
-        self._here, self._there, self._host = here, there, host
-        self._clock, self._executor = clock, executor
+    def __init__(self, ends: Ends) -> None:
+        """Send nothing yet."""
+        self._here, self._there, self._host = ends.here, ends.there, ends.host
+        self._clock, self._executor = ends.clock, ends.executor
         self._lock = threading.Lock()
         self._pending: dict[str, _Told] = {}
         self._count = 0

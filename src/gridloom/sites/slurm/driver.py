@@ -20,10 +20,10 @@ from gridloom.model.reason import Reason, Why
 from gridloom.sites.remote.errors import RemoteError
 from gridloom.sites.remote.host import Host
 from gridloom.sites.remote.teller import ALWAYS_S
-from gridloom.sites.reports import ended, who
+from gridloom.sites.reports import ended
 from gridloom.sites.slurm.accounts import Accounts
 from gridloom.sites.slurm.engine import AwayError, SlurmEngine
-from gridloom.sites.slurm.far import FarGangs
+from gridloom.sites.slurm.far import FarGangs, far_places
 from gridloom.sites.slurm.gang import (
     ACCESS_FILE,
     JOB_FILE,
@@ -45,6 +45,7 @@ from gridloom.wire.agent import (
     TaskOrder,
     TaskRef,
     gang_directory,
+    who,
 )
 
 _POLL_S = 1.0
@@ -203,7 +204,7 @@ class SlurmDriver:
     def _write_gang(
         self, directory: Path, orders: Sequence[TaskOrder], access: SlurmAccess
     ) -> None:
-        to = self._far.places(access, orders)
+        to = far_places(access, orders, self._runs)
         handed = handed_in(orders, self._runs, access, sys.executable, to)
         for order, told in zip(orders, handed.orders, strict=True):
             self._files.order(order, told)

@@ -9,6 +9,7 @@ from pathlib import Path
 from gridloom.base.clock import Clock
 from gridloom.model.inventory import SlurmAccess, SshAccess
 from gridloom.sites.remote.bringer import Bringer, FarShelf
+from gridloom.sites.remote.ends import Ends
 from gridloom.sites.remote.host import Host
 from gridloom.sites.remote.mirror import Mirror
 from gridloom.sites.remote.places import RUNS, Places, places
@@ -27,6 +28,14 @@ from gridloom.wire.agent import (
     TaskRef,
     gang_directory,
 )
+
+
+def far_places(access: SlurmAccess, orders: Sequence[TaskOrder], runs: Path) -> Places | None:
+    """Return where everything of a gang is there; nothing where our own files are seen."""
+    if access.ssh is None:
+        return None
+    work, owner = orders[0].workdir, socket.gethostname()
+    return places(access.ssh, runs=str(runs), work=work, owner=owner)
 
 
 class FarGangs:
@@ -53,13 +62,6 @@ class FarGangs:
         self._mirrors: dict[SshAccess, Mirror] = {}
         self._names: dict[TaskRef, Watched] = {}
         self._sent: set[Path] = set()
-
-    def places(self, access: SlurmAccess, orders: Sequence[TaskOrder]) -> Places | None:
-        """Return where everything of a gang is there; nothing where our own files are seen."""
-        if access.ssh is None:
-            return None
-        runs, work = str(self._files.runs), orders[0].workdir
-        return places(access.ssh, runs=runs, work=work, owner=socket.gethostname())
 
     def send(self, access: SlurmAccess, gang: Path, to: Places | None) -> str:
         """Return what a gang's files wait for; nothing when all is there. Raise as the sender."""
@@ -143,9 +145,9 @@ class FarGangs:
         if ssh is None:
             return None
         if ssh not in self._mirrors:
-            self._mirrors[ssh] = Mirror(
-                self._files.runs, _runs(ssh), lambda: self._hosts(ssh), self._clock, self._executor
-            )
+            host = partial(self._hosts, ssh)
+            ends = Ends(self._files.runs, _runs(ssh), host, self._clock, self._executor)
+            self._mirrors[ssh] = Mirror(ends)
         return self._mirrors[ssh]
 
     def _gang(self, task: TaskRef) -> Path:

@@ -6,10 +6,10 @@ from msgspec.structs import replace
 from gridloom.model.event import TaskWaiting
 from gridloom.model.life import Outcome
 from gridloom.model.reason import Reason, Why
-from gridloom.sites.reports import Who
 from gridloom.sites.slurm.reasons import WillStart, waiting
 from gridloom.sites.slurm.records import Job
 from gridloom.sites.slurm.states import JobEnd, JobPhase, job_end, job_phase
+from gridloom.wire.agent import Who
 
 _ENDS: dict[JobEnd, tuple[Why, str, str]] = {
     JobEnd.DONE: (Why.SUPERVISOR_LOST, "ended, and its supervisor said nothing", ""),

@@ -12,7 +12,7 @@ from gridloom.sites.kube.parse_pods import Phase, PodSight
 from gridloom.sites.kube.parse_runs import RunPhase, RunSight
 from gridloom.sites.kube.parse_workloads import WorkloadSight, WorkloadState, read_workload
 from gridloom.sites.kube.tell import Seen, ending, wait_of, why_asked
-from gridloom.sites.reports import Who
+from gridloom.wire.agent import Who
 
 WHO = Who(job_id="j", attempt=1, epoch=1, domain="hpc/n1", life=1)
 RUN = RunSight(kind="Job", name="j-a1", uid="u", labels={}, phase=RunPhase.ACTIVE)

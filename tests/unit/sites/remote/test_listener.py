@@ -11,6 +11,7 @@ from gridloom.base.codec import encode
 from gridloom.model.life import Outcome
 from gridloom.model.reason import Why
 from gridloom.sites.remote import listener as module
+from gridloom.sites.remote.ends import Ends
 from gridloom.sites.remote.errors import LinkDownError
 from gridloom.sites.remote.listener import Listener
 from gridloom.sites.remote.watched import Watched
@@ -41,7 +42,7 @@ class Desk:
         self.files, self.bulk = FakeFiles(), FakeFiles()
         host = fake_host(self.files, self.bulk)
         self.listener = Listener(
-            self.here, str(self.there), lambda: host, self.clock, self.executor
+            Ends(self.here, str(self.there), lambda: host, self.clock, self.executor)
         )
 
     def writes(self, name: str, data: bytes) -> None:

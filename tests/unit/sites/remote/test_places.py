@@ -19,17 +19,17 @@ TO = Places(
     runs="/home me/state/runs",
     runs_there="/scratch/me/runs",
     work="/home me/project",
-    work_there="/scratch/me/work/project-1",
+    work_there="/scratch/me/copies/project-1",
 )
 
 
 @pytest.mark.parametrize(
     ("here", "there"),
     [
-        ("/home me/project", "/scratch/me/work/project-1"),
-        ("/home me/project/a b.py", "/scratch/me/work/project-1/a b.py"),
-        ("--data=/home me/project/d", "--data=/scratch/me/work/project-1/d"),
-        ("/bin:/home me/project/bin:/x", "/bin:/scratch/me/work/project-1/bin:/x"),
+        ("/home me/project", "/scratch/me/copies/project-1"),
+        ("/home me/project/a b.py", "/scratch/me/copies/project-1/a b.py"),
+        ("--data=/home me/project/d", "--data=/scratch/me/copies/project-1/d"),
+        ("/bin:/home me/project/bin:/x", "/bin:/scratch/me/copies/project-1/bin:/x"),
         ("x='/home me/state/runs/j'", "x='/scratch/me/runs/j'"),
         ("python train.py", "python train.py"),
         ("/home me/projects", "/home me/projects"),

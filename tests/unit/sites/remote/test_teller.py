@@ -7,6 +7,7 @@ from tests.fakes.clock import FakeClock
 from tests.fakes.executor import Now
 from tests.fakes.remote_files import FakeFiles, fake_host
 
+from gridloom.sites.remote.ends import Ends
 from gridloom.sites.remote.errors import LinkDownError
 from gridloom.sites.remote.teller import Teller
 
@@ -19,8 +20,9 @@ class Desk:
         for path in (self.here, self.there):
             (path / "j").mkdir(parents=True)
         self.clock, self.executor, self.files = FakeClock(), Now(), FakeFiles()
+        host = fake_host(self.files)
         self.teller = Teller(
-            self.here, str(self.there), lambda: fake_host(self.files), self.clock, self.executor
+            Ends(self.here, str(self.there), lambda: host, self.clock, self.executor)
         )
 
     def says(self, name: str, text: str, **more: float) -> None:

@@ -6,9 +6,9 @@ import pytest
 
 from gridloom.model.life import Outcome
 from gridloom.model.reason import Why
-from gridloom.sites.reports import Who
 from gridloom.sites.slurm.records import ExitCode, Job
 from gridloom.sites.slurm.tell import Seen, end_of, wait_of, why_asked
+from gridloom.wire.agent import Who
 
 WHO = Who(job_id="j", attempt=1, epoch=1, domain="hpc/n1", life=1)
 

@@ -1,12 +1,11 @@
 """Sites in threads of this process, each a stage of one pipeline, over connections of their own."""
 
-import socket
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
 from typing import TypeVar
 
 import torch
+from tests.unit.runtime.wan.two_sites import free_ports
 from torch import Tensor
 
 from gridloom.base.system import SystemClock
@@ -26,12 +25,7 @@ Speakers = Mapping[str, Address]
 
 def speakers_of(count: int) -> dict[str, Address]:
     """Return a free address for each of some sites."""
-    with ExitStack() as stack:
-        ports = [
-            stack.enter_context(socket.create_server(("127.0.0.1", 0))).getsockname()[1]
-            for _ in range(count)
-        ]
-    return {name: ("127.0.0.1", port) for name, port in zip(NAMES, ports, strict=False)}
+    return {name: ("127.0.0.1", port) for name, port in zip(NAMES, free_ports(count), strict=False)}
 
 
 def run_of(site: str, speakers: Speakers) -> Run:

@@ -1,8 +1,6 @@
 """What a site's updates are before they leave it, and what is told of them."""
 
-import contextlib
 import math
-import socket
 import threading
 from collections.abc import Mapping
 from typing import Any
@@ -11,6 +9,7 @@ import pytest
 import safetensors.torch
 import torch
 from msgspec import structs
+from tests.unit.runtime.wan.two_sites import free_ports
 from torch import Tensor, nn
 
 from gridloom.base.errors import InputError
@@ -210,11 +209,7 @@ class Party:
     )
 
     def __init__(self) -> None:
-        with contextlib.ExitStack() as stack:
-            found = [
-                stack.enter_context(socket.create_server(("127.0.0.1", 0))) for _ in self.names
-            ]
-            self.ports = [one.getsockname()[1] for one in found]
+        self.ports = free_ports(len(self.names))
         torch.manual_seed(3)
         self.nets = {name: nn.Linear(8, 4) for name in self.names}
         for net in self.nets.values():

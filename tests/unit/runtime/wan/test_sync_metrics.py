@@ -1,13 +1,13 @@
 """What updates take and what travels behind them: two sites as threads, over a link with a cap."""
 
 import threading
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
 import torch
-from tests.unit.runtime.wan.test_syncs import WAIT_S, ports  # noqa: F401 - a fixture
+from tests.unit.runtime.wan.test_syncs import WAIT_S
+from tests.unit.runtime.wan.two_sites import free_ports
 from torch import nn
 
 from gridloom.base.codec import decode
@@ -106,10 +106,9 @@ def party(how: SiteSync, found: list[int], place: Path) -> dict[str, Seen]:
 )
 def test_what_travels_is_behind_the_training_or_waited_for(
     how: SiteSync,
-    ports: Callable[[int], list[int]],  # noqa: F811
     tmp_path: Path,
 ) -> None:
-    seen = party(how, ports(2), tmp_path)
+    seen = party(how, free_ports(2), tmp_path)
     for name, one in seen.items():
         assert one.end is not None
         whole = [*one.steps, one.end]
@@ -132,11 +131,10 @@ def test_what_travels_is_behind_the_training_or_waited_for(
 
 
 def test_a_loop_of_ones_own_leaves_rows_for_the_report(
-    ports: Callable[[int], list[int]],  # noqa: F811
     tmp_path: Path,
 ) -> None:
     how = SiteSync(kind="outer", every=1, outer_learning_rate=1.0, outer_momentum=0.0)
-    seen = party(how, ports(2), tmp_path)
+    seen = party(how, free_ports(2), tmp_path)
     for name, one in seen.items():
         assert [row.step for row in one.rows] == list(range(1, STEPS + 1))
         assert {(row.attempt, row.site, row.loss) for row in one.rows} == {(3, name, 0.5)}

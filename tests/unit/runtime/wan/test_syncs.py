@@ -1,13 +1,12 @@
 """Sites as threads of this process, over real connections."""
 
-import contextlib
-import socket
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 import pytest
 import torch
+from tests.unit.runtime.wan.two_sites import free_ports
 from torch import Tensor, nn
 
 from gridloom.base.errors import InputError
@@ -125,20 +124,6 @@ class Party:
         return trained
 
 
-@pytest.fixture
-def ports() -> Callable[[int], list[int]]:
-    """Return ports of this machine that nobody listens on."""
-
-    def find(count: int) -> list[int]:
-        with contextlib.ExitStack() as stack:
-            found = [
-                stack.enter_context(socket.create_server(("127.0.0.1", 0))) for _ in range(count)
-            ]
-            return [one.getsockname()[1] for one in found]
-
-    return find
-
-
 def alone(steps: int, every: int = 1) -> list[Tensor]:
     """Return the weights of one process that trains on all samples."""
     return train_alone(steps, every)[0]
@@ -176,11 +161,9 @@ def apart(one: Sequence[Tensor], two: Sequence[Tensor]) -> float:
 
 
 @pytest.mark.parametrize("count", [2, 3])
-def test_every_step_is_the_training_of_one_process(
-    count: int, ports: Callable[[int], list[int]]
-) -> None:
+def test_every_step_is_the_training_of_one_process(count: int) -> None:
     names = ["a", "b", "c"][:count]
-    trained = Party(names, SiteSync(), 30, ports(count)).run()
+    trained = Party(names, SiteSync(), 30, free_ports(count)).run()
     weights, losses = train_alone(30)
     for name in names:
         assert apart(trained[name].weights, trained["a"].weights) == 0
@@ -190,17 +173,15 @@ def test_every_step_is_the_training_of_one_process(
     assert max(abs(a - b) for a, b in zip(together, losses, strict=True)) < 1e-5
 
 
-def test_uneven_shares_are_weighed_by_tokens(ports: Callable[[int], list[int]]) -> None:
+def test_uneven_shares_are_weighed_by_tokens() -> None:
     shares = [range(9), range(9, 12)]
-    trained = Party(["a", "b"], SiteSync(), 12, ports(2), shares=shares).run()
+    trained = Party(["a", "b"], SiteSync(), 12, free_ports(2), shares=shares).run()
     assert apart(trained["a"].weights, alone(12)) < 1e-5
 
 
-def test_accumulated_gradients_are_those_of_a_larger_batch(
-    ports: Callable[[int], list[int]],
-) -> None:
+def test_accumulated_gradients_are_those_of_a_larger_batch() -> None:
     how = SiteSync(kind="accumulated", every=3)
-    trained = Party(["a", "b"], how, 12, ports(2)).run()
+    trained = Party(["a", "b"], how, 12, free_ports(2)).run()
     assert apart(trained["a"].weights, trained["b"].weights) == 0
     assert apart(trained["a"].weights, alone(12, every=3)) < 1e-5
 
@@ -215,22 +196,20 @@ def test_accumulated_gradients_are_those_of_a_larger_batch(
     ],
     ids=lambda how: how.codec,
 )
-def test_compressed_gradients_train_as_well(
-    how: SiteSync, ports: Callable[[int], list[int]]
-) -> None:
-    trained = Party(["a", "b"], how, 60, ports(2)).run()
+def test_compressed_gradients_train_as_well(how: SiteSync) -> None:
+    trained = Party(["a", "b"], how, 60, free_ports(2)).run()
     assert apart(trained["a"].weights, trained["b"].weights) == 0
     assert loss_of(trained["a"].weights) < 1.2 * loss_of(alone(60))
 
 
 @pytest.mark.parametrize("count", [2, 3])
-def test_outer_rounds_end_in_one_model(count: int, ports: Callable[[int], list[int]]) -> None:
+def test_outer_rounds_end_in_one_model(count: int) -> None:
     names = ["a", "b", "c"][:count]
     how = SiteSync(
         kind="outer", every=8, codec="blocks", bits=4, fragments=4,
         outer_learning_rate=0.9, outer_momentum=0.3,
     )  # fmt: skip
-    trained = Party(names, how, 60, ports(count)).run()
+    trained = Party(names, how, 60, free_ports(count)).run()
     for name in names:
         assert trained[name].present == names
         assert apart(trained[name].weights, trained["a"].weights) == 0
@@ -239,16 +218,14 @@ def test_outer_rounds_end_in_one_model(count: int, ports: Callable[[int], list[i
     assert tuple(names) in trained["a"].rounds
 
 
-def test_a_slower_site_makes_fewer_steps_and_stops_nobody(
-    ports: Callable[[int], list[int]],
-) -> None:
+def test_a_slower_site_makes_fewer_steps_and_stops_nobody() -> None:
     clock = SystemClock()
 
     def before(name: str, step: int) -> None:
         clock.sleep(0.03 if name == "b" else 0.005)
 
     how = SiteSync(kind="outer", every=16, fragments=4)
-    party = Party(["a", "b"], how, 80, ports(2), before=before)
+    party = Party(["a", "b"], how, 80, free_ports(2), before=before)
     trained = party.run()
     assert apart(trained["a"].weights, trained["b"].weights) == 0
     assert ("a", "b") in trained["a"].rounds

@@ -1,23 +1,26 @@
 """Two sites of two ranks each, as processes of one machine."""
 
-import socket
-from contextlib import ExitStack
+import os
+from itertools import count
 
+from gridloom.base.sockets import can_listen
 from gridloom.wire.launch import Rank
 
+_PORTS = range(10_000, 20_000)
+"""Below those that Linux gives to outgoing connections: one of these may come at any time."""
+_PORTS_OF_WORKER = 1_000
+_taken = count(os.getpid())
 
-def free_ports(count: int) -> list[int]:
-    """Return ports in a row that nobody listens on."""
-    for _ in range(50):
-        with ExitStack() as stack:
-            first = stack.enter_context(socket.create_server(("127.0.0.1", 0)))
-            port = int(first.getsockname()[1])
-            try:
-                for other in range(port + 1, port + count):
-                    stack.enter_context(socket.create_server(("127.0.0.1", other)))
-            except OSError:
-                continue
-            return list(range(port, port + count))
+
+def free_ports(number: int) -> list[int]:
+    """Return ports in a row that nobody listens on, nor will: others are returned each time."""
+    worker = os.environ.get("PYTEST_XDIST_WORKER", "gw0")  # noqa: TID251 - who runs beside this one
+    first = _PORTS[int(worker.removeprefix("gw")) * _PORTS_OF_WORKER % len(_PORTS)]
+    for _ in range(_PORTS_OF_WORKER):
+        row = [first + next(_taken) % _PORTS_OF_WORKER for _ in range(number)]
+        is_row = row[-1] - row[0] == number - 1
+        if is_row and all(can_listen("127.0.0.1", port) for port in row):
+            return row
     raise AssertionError("no ports are free in a row")
 
 

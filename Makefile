@@ -16,14 +16,13 @@ CONSTRAINTS := constraints.txt
 endif
 PYTEST := $(BIN)/python -m pytest
 
-.PHONY: help setup demo test lint types unit test-beds test-slurm test-ssh test-long test-gpu figures clean
+.PHONY: help setup demo test lint types unit test-beds test-slurm test-long test-gpu figures clean
 
 help:
 	@echo "make demo       set up, then train one model over two sites"
 	@echo "make test       set up, then run every check (no root, under 10 minutes)"
 	@echo "make test-beds  checks that need root: full disks, a browser, a shaped WAN, real Slurm clusters"
 	@echo "make test-slurm of these, the Slurm clusters"
-	@echo "make test-ssh   a Slurm that is reached over SSH alone"
 	@echo "make test-long  the long randomised runs"
 	@echo "make test-gpu   checks and MFU that need an accelerator; says so where there is none"
 	@echo "make figures    measure what docs/figures.md says"
@@ -73,14 +72,10 @@ unit: setup
 	@$(BIN)/coverage report --include 'src/gridloom/core/*,src/gridloom/model/*' --fail-under 100
 
 test-beds: setup
-	@$(PYTEST) -q -m bed tests/beds --ignore tests/beds/test_slurm_ssh.py
+	@$(PYTEST) -q -m bed tests/beds
 
 test-slurm: setup
-	@$(PYTEST) -q -m bed tests/beds/test_slurm.py tests/beds/test_slurm_[!s]*.py tests/beds/test_sbatch.py tests/beds/test_site_check.py
-
-# Apart: now and then a job there waits for minutes, and it is not known yet why
-test-ssh: setup
-	@$(PYTEST) -q -m bed tests/beds/test_slurm_ssh.py
+	@$(PYTEST) -q -m bed tests/beds/test_slurm*.py tests/beds/test_sbatch.py tests/beds/test_site_check.py
 
 test-long: setup
 	@$(PYTEST) -q --numprocesses 2 --dist worksteal --hypothesis-profile long --timeout 3000 tests/property tests/world

@@ -28,7 +28,9 @@ PasswordAuthentication no
 KbdInteractiveAuthentication no
 PermitRootLogin yes
 Subsystem sftp internal-sftp
+SetEnv HOME={place}
 """
+"""A home without start-up files of a shell: what they do would be done before each command."""
 
 
 class FarSite:

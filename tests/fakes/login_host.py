@@ -46,6 +46,11 @@ class LoginHost:
         self._acceptor: asyncssh.SSHAcceptor | None = None
         self._connections: list[asyncssh.SSHServerConnection] = []
 
+    @property
+    def open(self) -> int:
+        """Connections that are there."""
+        return sum(not one.is_closed() for one in self._connections)
+
     def __enter__(self) -> Self:
         self.start()
         return self

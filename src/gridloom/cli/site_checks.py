@@ -14,9 +14,9 @@ from gridloom.base.files import cause_of
 from gridloom.base.system import SystemClock, SystemIds
 from gridloom.base.units import format_bytes
 from gridloom.cli.settings import Settings
-from gridloom.cli.wiring import kube_client, login_hosts, slurm_of
+from gridloom.cli.wiring import LoginHosts, kube_client, slurm_of
 from gridloom.core.turn import LeaseTerms
-from gridloom.model.inventory import Site, SlurmAccess, SshAccess
+from gridloom.model.inventory import Site, SlurmAccess
 from gridloom.sites.finding import Finding, fail, failed, has_failed, ok
 from gridloom.sites.kube.api import Place
 from gridloom.sites.kube.diagnose import diagnose as kube_diagnose
@@ -30,7 +30,6 @@ from gridloom.sites.local.inventory import discover
 from gridloom.sites.probe import NOT_PROBED, Probed, diagnose_probe
 from gridloom.sites.remote.check import check as check_host
 from gridloom.sites.remote.check import check_python
-from gridloom.sites.remote.host import Host
 from gridloom.sites.slurm.diagnose import diagnose, holds_all
 from gridloom.sites.slurm.gang import interpreter
 from gridloom.sites.slurm.gather import gather, tried
@@ -74,8 +73,14 @@ def _local(site: Site, _: Settings, __: float | None) -> tuple[Finding, ...]:
 
 
 def _slurm(site: Site, settings: Settings, probe_s: float | None) -> tuple[Finding, ...]:
+    with contextlib.closing(LoginHosts(SystemClock())) as hosts:
+        return _slurm_by(site, settings, probe_s, hosts)
+
+
+def _slurm_by(
+    site: Site, settings: Settings, probe_s: float | None, hosts: LoginHosts
+) -> tuple[Finding, ...]:
     clock, access = SystemClock(), site.slurm or SlurmAccess()
-    hosts = login_hosts(clock)
     engine, commands = slurm_of(site, hosts)
     reached = _login_host(access, hosts, clock)
     if has_failed(reached):
@@ -97,7 +102,7 @@ def _slurm(site: Site, settings: Settings, probe_s: float | None) -> tuple[Findi
     # else is charged for might
     left = wrong & NARROWING
     asked = replace(site, slurm=relaxed(site.slurm or SlurmAccess(), left))
-    host = hosts(access.ssh) if access.ssh is not None else None
+    host = hosts.of(access.ssh) if access.ssh is not None else None
 
     def run(place: Path) -> Probed:
         probed = slurm_probe(asked, engine, place, timeout_s=probe_s, clock=clock, host=host)
@@ -106,17 +111,15 @@ def _slurm(site: Site, settings: Settings, probe_s: float | None) -> tuple[Findi
     return (*reached, *found, *_probed(site, settings, run, access.network))
 
 
-def _login_host(
-    access: SlurmAccess, hosts: Callable[[SshAccess], Host], clock: Clock
-) -> tuple[Finding, ...]:
+def _login_host(access: SlurmAccess, hosts: LoginHosts, clock: Clock) -> tuple[Finding, ...]:
     """Return what was found of a site's login host, if it has one; the probe tells of its nodes."""
     ssh = access.ssh
     if ssh is None:
         return ()
-    found = check_host(lambda: hosts(ssh), ssh, clock)
+    found = check_host(lambda: hosts.of(ssh), ssh, clock)
     if not has_failed(found) and access.container is None:
         python = interpreter(access, sys.executable)
-        found += check_python(hosts(ssh).link, python, access.environment, __version__)
+        found += check_python(hosts.of(ssh).link, python, access.environment, __version__)
     return tuple(found)
 
 

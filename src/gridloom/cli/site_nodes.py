@@ -13,7 +13,7 @@ from gridloom.base.files import replace_file
 from gridloom.base.system import SystemClock
 from gridloom.base.units import format_duration
 from gridloom.cli.settings import Settings
-from gridloom.cli.wiring import kube_client, slurm_of
+from gridloom.cli.wiring import LoginHosts, kube_client, slurm_of
 from gridloom.model.inventory import Inventory, Site
 from gridloom.sites.kube.api import Place
 from gridloom.sites.kube.gather import NODES_PATH
@@ -84,7 +84,8 @@ def _asked(site: Site, settings: Settings, source: str) -> tuple[Site, str]:
 
 
 def _slurm(site: Site) -> Callable[[], Site]:
-    told = cluster(*slurm_of(site))
+    with contextlib.closing(LoginHosts(SystemClock())) as hosts:
+        told = cluster(*slurm_of(site, hosts))
     return lambda: with_nodes(site, told)
 
 

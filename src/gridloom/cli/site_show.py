@@ -63,21 +63,24 @@ def show(site: Site = "", /, *, grid: Grid = None, json: Json = False) -> int:
 
 
 def _slurm(site: "Place", _: "Settings") -> "tuple[Overview, Callable[[], None]]":
+    from contextlib import closing
+
     from gridloom.base.errors import SiteError
     from gridloom.base.system import SystemClock
     from gridloom.cli.output import say
-    from gridloom.cli.wiring import slurm_of
+    from gridloom.cli.wiring import LoginHosts, slurm_of
     from gridloom.model.inventory import SlurmAccess
     from gridloom.sites.slurm.gather import gather
     from gridloom.sites.slurm.overview import overview
 
-    engine, commands = slurm_of(site)
-    facts = gather(site, engine, commands, SystemClock())
-    if facts.trouble:
-        raise SiteError(f"{facts.trouble}; `gridloom site check {site.name}` tells more")
+    with closing(LoginHosts(SystemClock())) as hosts:
+        engine, commands = slurm_of(site, hosts)
+        facts = gather(site, engine, commands, SystemClock())
+        if facts.trouble:
+            raise SiteError(f"{facts.trouble}; `gridloom site check {site.name}` tells more")
+        starts = commands.expected_starts() if commands is not None else {}
     for what, said in facts.untold.items():
         say(f"Slurm does not tell its {what}: {said}", stderr=True)
-    starts = commands.expected_starts() if commands is not None else {}
     seen = overview(site.slurm or SlurmAccess(), facts, starts)
     return seen, lambda: _tell(site.name, seen)
 

@@ -3,7 +3,7 @@
 import contextlib
 import subprocess
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from gridloom.agent.processes import sweep
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from gridloom.sites.remote.host import Host
     from gridloom.sites.slurm.engine import SlurmEngine
     from gridloom.sites.slurm.gather import Commands
+    from gridloom.sites.ssh.hosts import SshHosts
 
 _ROUTINE_S = 2.0
 """Between two renewals of a lease: a third of it, so that two in a row may go missing."""
@@ -43,46 +44,51 @@ _HEIR_S = 10.0
 """How long to lead on until the process that is to take over is ready."""
 
 
-def login_hosts(clock: Clock) -> "Callable[[SshAccess], Host]":
-    """Return what returns login hosts, the same one for the same.
+class LoginHosts:
+    """Login hosts, the same one for the same; their library is not everybody's, and loads long."""
 
-    What is returned raises ``SiteError`` where the library of SSH is missing: it is not
-    everybody's, and takes long to load.
-    """
-    made: list[Callable[[SshAccess], Host]] = []
+    def __init__(self, clock: Clock) -> None:
+        """Reach none yet."""
+        self._clock = clock
+        self._hosts: SshHosts | None = None
 
-    def host(access: SshAccess) -> "Host":
-        if not made:
+    def of(self, access: SshAccess) -> "Host":
+        """Return a login host.
+
+        Raises:
+            SiteError: The library is not there.
+        """
+        if self._hosts is None:
             try:
                 from gridloom.sites.ssh.hosts import SshHosts
             except ImportError as error:
                 raise SiteError(
                     f"{error}; sites over SSH need `pip install 'gridloom[ssh]'`"
                 ) from error
-            made.append(SshHosts(clock).of)
-        return made[0](access)
+            self._hosts = SshHosts(self._clock)
+        return self._hosts.of(access)
 
-    return host
+    def close(self) -> None:
+        """End all connections."""
+        if self._hosts is not None:
+            self._hosts.close()
 
 
-def slurm_of(
-    site: Site, hosts: "Callable[[SshAccess], Host] | None" = None
-) -> "tuple[SlurmEngine, Commands | None]":
+def slurm_of(site: Site, hosts: LoginHosts) -> "tuple[SlurmEngine, Commands | None]":
     """Return how the Slurm of a site is asked, and its commands where they are what is used.
 
     Args:
         site: Which.
-        hosts: Returns login hosts; nothing if nobody else speaks with them.
+        hosts: Login hosts, should its commands be run at one.
     """
     from gridloom.sites.slurm.engines import Engines
     from gridloom.sites.slurm.gather import Commands
     from gridloom.sites.slurm.remote_client import clients
 
-    access, clock = site.slurm or SlurmAccess(), SystemClock()
-    of = hosts or login_hosts(clock)
-    client = clients(lambda access: of(access).link)
+    access = site.slurm or SlurmAccess()
+    client = clients(lambda access: hosts.of(access).link)
     commands = None if access.rest else Commands(client(access.ssh), access.environment)
-    return Engines(client, clock).of(access), commands
+    return Engines(client, SystemClock()).of(access), commands
 
 
 def kube_client(place: "Place", clock: Clock) -> "KubeClient":
@@ -237,7 +243,7 @@ class Plane:
         from gridloom.sites.slurm.engines import Engines
         from gridloom.sites.slurm.remote_client import clients
 
-        hosts = login_hosts(self.clock)
+        hosts = LoginHosts(self.clock)
         runs = self.settings.runs
         terms = LeaseTerms()
         drivers: dict[str, Driver] = {
@@ -245,9 +251,9 @@ class Plane:
             "slurm": SlurmDriver(
                 runs,
                 self.clock,
-                Engines(clients(lambda access: hosts(access).link), self.clock).of,
+                Engines(clients(lambda access: hosts.of(access).link), self.clock).of,
                 DaemonExecutor(),
-                hosts,
+                hosts.of,
             ),
             "kubernetes": KubeDriver(runs, self.clock, self._kube, DaemonExecutor()),
         }

@@ -15,9 +15,13 @@ from gridloom.sites.remote.link import Done, Link
 _ASK_S = 20.0
 _SLOW_S = 1.0
 """Of a small file, which a lease is."""
+_IDLE_S = 2.0
+"""Of a command that does nothing, over a connection that is there."""
 _ROOM_BYTES_MIN = 1 << 30
 _MARK = "gridloom asks"
 _QUESTION = f"echo '{_MARK}'; id -un; date +%s"
+_START_UP = "what start-up files of the shell there do, as ~/.bashrc, is done before each command"
+_TRY_AGAIN = f"try again; `ssh HOST true` should end at once, too: {_START_UP}"
 _IN_FILE = "under `ssh:` of the site in the grid file"
 
 
@@ -38,6 +42,7 @@ def check(host: Callable[[], Host], access: SshAccess, ours: Clock) -> list[Find
         return [_trouble("ssh", error)]
     found = [*_greeting(reached.link, said, took_s), *_clock(said, (before_s, after_s))]
     try:
+        found += _idle_command(reached.link, ours)
         found += _directory(reached, access, ours)
     except SiteError as error:
         found.append(_trouble("directory", error))
@@ -76,7 +81,7 @@ def check_python(
 
 def _trouble(what: str, error: SiteError) -> Finding:
     if isinstance(error, RemoteError):
-        return fail(what, error.sentence, error.remedy or "try again; `ssh` should connect, too")
+        return fail(what, error.sentence, error.remedy or _TRY_AGAIN)
     sentence, _, remedy = str(error).partition("; ")
     return fail(what, sentence, remedy)
 
@@ -99,6 +104,15 @@ def _greeting(link: Link, said: Done, took_s: float) -> Iterator[Finding]:
         )
         return
     yield ok("ssh", f"{link.place} lets us in as {_line(lines, 1)}, in {format_duration(took_s)}")
+
+
+def _idle_command(link: Link, ours: Clock) -> Iterator[Finding]:
+    began_s = ours.monotonic_s()
+    link.run(["true"], timeout_s=_ASK_S)
+    took_s = ours.monotonic_s() - began_s
+    if took_s > _IDLE_S:
+        found = f"a command that does nothing takes {format_duration(took_s)} at {link.place}"
+        yield warn("ssh", found, f"let that be quick where nobody logs in: {_START_UP}")
 
 
 def _clock(said: Done, asked_s: tuple[float, float]) -> Iterator[Finding]:

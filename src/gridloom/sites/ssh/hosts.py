@@ -31,6 +31,7 @@ class SshHosts:
         self._clock = clock
         self._connect = connect
         self._made: dict[SshAccess, Host] = {}
+        self._links: list[SshLink] = []
 
     def of(self, access: SshAccess) -> Host:
         """Return a login host: the same one whatever directory a site has there."""
@@ -40,6 +41,12 @@ class SshHosts:
             self._made[key] = Host(link=link, files=SshFiles(link), bulk=SshFiles(self._link(key)))
         return self._made[key]
 
+    def close(self) -> None:
+        """End all connections."""
+        for link in self._links:
+            link.close()
+
     def _link(self, access: SshAccess) -> SshLink:
         # A loop of its own: what is small does not wait for what is large to be encrypted
-        return SshLink(access, self._connect, self._clock, LoopThread())
+        self._links.append(SshLink(access, self._connect, self._clock, LoopThread()))
+        return self._links[-1]

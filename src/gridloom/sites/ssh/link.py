@@ -17,7 +17,7 @@ from gridloom.sites.ssh.loop import LoopThread
 
 T = TypeVar("T")
 
-_DOWN_PAUSES_S = (1.0, 1.0, 2.0, 4.0, 8.0)
+_DOWN_PAUSES_S = (1.0, 1.0, 2.0, 2.0, 4.0)
 """Before the next try to connect, after so many that failed in a row; the last one from then on."""
 _REFUSED_PAUSES_S = (10.0, 30.0, 60.0, 300.0)
 """The same where we are not let in: hosts bar those who try that often."""
@@ -79,6 +79,13 @@ class SshLink:
             return self._loop.call(self._guarded(what, timeout_s), timeout_s + _OVERDUE_S)
         except TimeoutError:
             raise LinkDownError(f"{self.place} has not answered for {timeout_s:g} s") from None
+
+    def close(self) -> None:
+        """End the connection."""
+        if self._connection is not None:
+            with contextlib.suppress(TimeoutError):  # it is nobody's then
+                self._loop.call(self._left(), _OVERDUE_S)
+        self._loop.close()
 
     async def sftp(self) -> asyncssh.SFTPClient:
         """Return the SFTP session of the connection; to be asked for in a call."""
@@ -156,6 +163,12 @@ class SshLink:
         pause_s = pauses[min(self._failures, len(pauses) - 1)]
         self._error, self._failures = error, self._failures + 1
         self._retry_s = self._clock.monotonic_s() + pause_s
+
+    async def _left(self) -> None:
+        connection = self._connection
+        self._drop()
+        if connection is not None:
+            await connection.wait_closed()
 
     def _drop(self) -> None:
         if self._connection is not None:

@@ -28,12 +28,14 @@ class Desk:
         self.clock, self.files = FakeClock(), FakeFiles()
         self.place = "login"
         self.done = Done(code=0, stdout=f"gridloom asks\nme\n{self.clock.now_s():.0f}\n", stderr="")
+        self.command_s = 0.0
         self.error: SiteError | None = None
         self.access = SshAccess(host="login", directory=str(place / "scratch"))
         self.asked: list[str] = []
 
     def run(self, argv: Sequence[str], stdin: str = "", *, timeout_s: float) -> Done:
         self.asked += argv
+        self.clock.advance(self.command_s)
         if self.error is not None:
             raise self.error
         return self.done
@@ -92,6 +94,8 @@ def test_a_real_one_is_looked_at(tmp_path: Path) -> None:
         login.stop()
         assert place.read("seen") is None
         place.clear()
+        hosts.close()
+        strange.close()
 
 
 CHANGES: dict[str, tuple[Callable[[Desk], None], tuple[str, str], str]] = {
@@ -114,6 +118,11 @@ CHANGES: dict[str, tuple[Callable[[Desk], None], tuple[str, str], str]] = {
         lambda desk: desk.says("Welcome!\ngridloom asks\nme\n1000000\n"),
         ("ssh", "fail"),
         "prints 'Welcome!' before",
+    ),
+    "a slow shell": (
+        lambda desk: setattr(desk, "command_s", 3.0),
+        ("ssh", "warn"),
+        "a command that does nothing takes 3s at login",
     ),
     "another time": (
         lambda desk: desk.says("gridloom asks\nme\n1000100\n"),

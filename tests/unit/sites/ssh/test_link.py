@@ -8,8 +8,10 @@ import pytest
 from tests.fakes.clock import FakeClock
 from tests.fakes.login_host import LoginHost
 
+from gridloom.base.system import SystemClock
 from gridloom.sites.remote.errors import LinkDownError, LinkRefusedError
 from gridloom.sites.remote.link import Done
+from gridloom.sites.ssh.hosts import SshHosts
 from gridloom.sites.ssh.link import SshLink
 
 S = 10.0
@@ -50,6 +52,20 @@ def test_calls_of_many_threads_share_a_connection(host: LoginHost) -> None:
         thread.join()
     assert sorted(said, key=int) == [str(n) for n in range(20)]
     assert host.logins == 1
+
+
+def loops() -> int:
+    return sum(thread.name == "ssh" for thread in threading.enumerate())
+
+
+def test_who_has_looked_leaves(host: LoginHost) -> None:
+    hosts, before = SshHosts(FakeClock()), loops()
+    assert hosts.of(host.access()).link.run(["echo", "seen"], timeout_s=S).stdout == "seen\n"
+    assert (host.open, loops()) == (1, before + 1)
+    hosts.close()
+    assert loops() == before
+    while host.open:  # until it has heard of it
+        SystemClock().sleep(0.01)
 
 
 def test_a_link_that_was_cut_is_up_again_with_the_next_call(host: LoginHost) -> None:
@@ -101,7 +117,7 @@ def test_a_host_that_is_away_is_tried_less_and_less_often(host: LoginHost) -> No
     clock = FakeClock()
     link = host.link(clock)
     host.stop()
-    for wait_s in (1.0, 1.0, 2.0, 4.0, 8.0, 8.0):
+    for wait_s in (1.0, 1.0, 2.0, 2.0, 4.0, 4.0):
         fails(link)
         host.start()
         clock.advance(wait_s - 0.5)

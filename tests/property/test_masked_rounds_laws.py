@@ -186,3 +186,13 @@ class MaskedRoundsMachine(LinkedSites[Site]):
 
 TestMaskedRounds = MaskedRoundsMachine.TestCase
 TestMaskedRounds.settings = at_least(20, stateful_steps=40)
+
+
+def test_whose_parts_come_late_is_called_again() -> None:
+    machine = MaskedRoundsMachine()
+    machine.begin(count=3)
+    machine.offer()
+    machine.deliver_all_to(0)  # all are ready, and a roster is on its way
+    machine.wait(PATIENCE_S)
+    machine.hand_over_all()
+    assert machine.together == 3

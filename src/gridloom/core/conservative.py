@@ -24,6 +24,7 @@ from gridloom.core.outlook import LATE_S, places_of, predicted_end_s, run_of, va
 from gridloom.core.profile import Bools, Claim, Layout, Part, Profile, Promised, Window
 from gridloom.core.queueing import Block, Pass, booked, comparable
 from gridloom.core.rank import best_step_s
+from gridloom.core.shortage import Shortage
 from gridloom.core.spoken import Later, Rest, closed_to
 from gridloom.core.standing import Seat, allowed_of, due_s_of, in_order
 from gridloom.model.booking import Booking
@@ -44,6 +45,7 @@ class Schedule:
         self._before: list[Seat] = []
         self._later: list[tuple[float, Later]] | None = None
         self._helped: set[str] = set()
+        self._short_of: dict[str, Block] = {}
         self._runs: list[Claim] = []
         self._ends: dict[str, float] = {}
 
@@ -61,7 +63,9 @@ class Schedule:
                 bucket, job = seat.bucket, seat.job
                 if seat.starts:
                     again = True
-                    if self._may_still(job):
+                    if (short := self._short(job)) is not None:
+                        self._short_of[job.job_id] = Block(short.code, shortage=short)
+                    else:
                         yield bucket, job, None
                 elif id(bucket) not in blocked:
                     blocked.add(id(bucket))
@@ -102,15 +106,16 @@ class Schedule:
             ended = (job_id for job_id, at_s in self._ends.items() if at_s <= start_s)
             yield start_s, Later(slack[: len(opened)], frozenset(ended))
 
-    def _may_still(self, job: Job) -> bool:
-        """Return whether the job's queue still lets it start after those that have just started."""
+    def _short(self, job: Job) -> Shortage | None:
+        """Return what the job's queue lacks for it to start, after those that have just started.
+
+        It may lack that in the promised place alone, where the job is slower than elsewhere.
+        """
         places = job.promised
         assert places is not None
         option = places.option
-        return not (
-            self.index.shortage(job, option.accelerator, option.devices)
-            or budget.overspent(self.index, job, option, places.step_s)
-        )
+        short = self.index.shortage(job, option.accelerator, option.devices)
+        return short or budget.overspent(self.index, job, option, places.step_s)
 
     # --- one round
 
@@ -159,13 +164,16 @@ class Schedule:
         known: dict[int, tuple[tuple[Demand, ...], Block, bool]] = {}
         seats = []
         for number, (bucket, job) in enumerate(in_order(index)):
-            if (allowed := known.get(id(bucket))) is None:
+            has_own = job.reservation is not None  # beside what its queue lets others have
+            if has_own or (allowed := known.get(id(bucket))) is None:
                 possible, blocked = allowed_of(limits, bucket, job)
                 allowed = (possible, blocked, any(map(varied, possible)))
                 queue = index.queues.get(bucket.queue)
-                if queue is None or not queue.accelerator_hours:
+                if not has_own and (queue is None or not queue.accelerator_hours):
                     known[id(bucket)] = allowed
             demands, why, differs = allowed
+            if job.job_id in self._short_of:  # once in a cycle is enough
+                demands, why = (), self._short_of[job.job_id]
             if demands and job.reservation is None:
                 left -= 1
                 demands = demands if left >= 0 else ()

@@ -287,20 +287,44 @@ def test_who_evicts_gets_what_it_was_evicted_for() -> None:
     assert bed.ends("a", at=4.0) == ["c"]
 
 
+def test_what_is_reserved_for_one_is_nothing_for_its_like() -> None:
+    bed = Bed(site("a", "2", "2", "2", "2", "2"), queues=(Queue(name="x", nominal={"cpu": 4}),))
+    bed.asks("a", 4, 50.0, on_loss="wait", queue="x")
+    assert lose_a_place(bed) + bed.step(at=20.0) == []
+    assert bed.job("a").reservation is not None
+    assert bed.asks("b", 4, 10.0, on_loss="wait", queue="x") == []
+    told = bed.machine.reason("b")
+    assert bed.job("b").promised is None
+    assert told is not None
+    assert told.code is Why.QUOTA
+
+
+def test_who_may_not_have_the_time_of_a_slower_place_waits() -> None:
+    queue = Queue(name="x", accelerator_hours=2 * 100.0 / 3600.0)
+    bed = Bed(site("a", "2", "2"), queues=(queue,))
+    bed.asks("a", 1, 100.0, nodes=("a/n0",))
+    bed.asks("z", 1, 100.0, nodes=("a/n1",))
+    speeds = (Speed(level="node", step_s=1.0), Speed(level="site", step_s=3.0))
+    asked = bed.asks("b", 2, 50.0, shaped={"speeds": speeds}, queue="x")
+    assert asked == []  # 150 s on two nodes, of 100 s that there are
+    assert bed.ends("a", at=60.0) == ["b"]
+
+
+def lose_a_place(bed: Bed) -> list[str]:
+    """Let a node of ``a`` be lost, and what was on the other go with it; return who starts."""
+    attempt = bed.job("a").attempts[-1]
+    lost, other = sorted(attempt.tasks)
+    assert bed.step(NodeMarked(domain=lost, mark="lost"), at=10.0) == []
+    killed = Outcome(code=Why.PEER_LOST, sentence="went with it")
+    gone = TaskEnded(job_id="a", attempt=1, epoch=attempt.epoch, domain=other, outcome=killed)
+    return bed.step(gone, at=11.0)
+
+
 @pytest.mark.parametrize("on_loss", ["restart", "wait"])
 def test_a_gang_that_lost_a_place_goes_elsewhere_or_waits(on_loss: str) -> None:
     bed = Bed(site("a", "2", "2", "2"))
     bed.asks("a", 4, 50.0, on_loss=on_loss, max_sites=1)
-    lost = sorted(bed.job("a").attempts[-1].tasks)[0]
-    started = bed.step(NodeMarked(domain=lost, mark="lost"), at=10.0)
-    assert started == []
-    (other,) = set(bed.job("a").attempts[-1].tasks) - {lost}
-    attempt = bed.job("a").attempts[-1]
-    killed = Outcome(code=Why.PEER_LOST, sentence="went with it")
-    started = bed.step(
-        TaskEnded(job_id="a", attempt=1, epoch=attempt.epoch, domain=other, outcome=killed), at=11.0
-    )
-    started += bed.step(at=20.0)
+    started = lose_a_place(bed) + bed.step(at=20.0)
     assert started == ([] if on_loss == "wait" else ["a"])
 
 

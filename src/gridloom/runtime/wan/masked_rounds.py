@@ -6,11 +6,11 @@ this roster (see ``masks``). Once the parts of all are there, the leader asks fo
 seals, and only with all of them can the sum be read. It is the result of the round.
 
 A member that is lost, or late, before all parts are there: the leader calls another roster without
-it, and all mask anew. A member that is lost when the seals are being opened: the round ends with
-nothing, and the parts whose seals are open are given up, for they must not be in another sum; what
-the sites trained for one fragment of one round is lost. A roster has at least three sites: of the
-sum of two, each would know the other's part. With fewer in contact there are no rounds, and
-training goes on.
+it, and all mask anew; once it is heard of again, it is called again. A member that is lost when the
+seals are being opened: the round ends with nothing, and the parts whose seals are open are given
+up, for they must not be in another sum; what the sites trained for one fragment of one round is
+lost. A roster has at least three sites: of the sum of two, each would know the other's part. With
+fewer in contact there are no rounds, and training goes on.
 """
 
 import dataclasses
@@ -110,6 +110,7 @@ class MaskedRounds(Rounds):
         self._contacts = self._enough = _Enough(me, members, policy.quorum)
         self._keyring = keyring
         self._readies: dict[str, Ready] = {}
+        self._silent: set[str] = set()  # since the last try, which they were too late for
         self._try: _Try | None = None
         self._tries = 0
         self._seals: dict[str, _Seal] = {}
@@ -136,6 +137,7 @@ class MaskedRounds(Rounds):
     def received(self, peer: str, message: AnyMessage, body: Buffer, now_s: float) -> None:
         """As ``Rounds``; a leader that says anything is at work."""
         self._now_s = now_s
+        self._silent.discard(peer)
         if peer == self._offered_to:
             self._offered_s = now_s
         super().received(peer, message, body, now_s)
@@ -295,6 +297,7 @@ class MaskedRounds(Rounds):
             for name in self._members
             if name in there
             and name in readies
+            and name not in self._silent
             and (readies[name].round, readies[name].chain) == self._next_state()
         }
 
@@ -325,8 +328,7 @@ class MaskedRounds(Rounds):
         if not one.is_full:
             if lost := self._lost(one):
                 self._try = None
-                for name in lost:
-                    self._offers.pop(name, None)
+                self._silent.update(lost)  # they need not say once more that they are ready
                 return
             if not one.lacks(one.sent):
                 self._ask_for_seeds(one)

@@ -39,7 +39,8 @@ ifdef SYSTEM_TORCH
 endif
 	@echo "setting up $(VENV) with $$($(PYTHON) --version); this takes about a minute"
 	@$(PYTHON) -m venv --clear $(VENV_FLAGS) $(VENV)
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check \
+	@# What is never loaded need not be compiled
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile \
 		--constraint $(CONSTRAINTS) --editable '.[train,dev]'
 	@touch $@
 

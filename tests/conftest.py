@@ -19,6 +19,8 @@ _UNMEASURED = (
 )  # fmt: skip
 """Where tests come by the same lines again and again, most of which others come by, too, or by
 none of gridloom's."""
+_ALONE = "tests/unit/cli/"
+"""Where the processes that tests start are not measured: what they do is done within tests, too."""
 _MEASURED = "tests/property/test_core_machine_laws.py"
 """What alone comes by some of the lines that check laws."""
 
@@ -87,10 +89,13 @@ def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
     is_unmeasured = item.get_closest_marker("unmeasured") or (
         item.nodeid.startswith(_UNMEASURED) and not item.nodeid.startswith(_MEASURED)
     )
-    if sys.gettrace() is None or not is_unmeasured:
+    if sys.gettrace() is None or not (is_unmeasured or item.nodeid.startswith(_ALONE)):
         return (yield)
-    with unmeasured(), pytest.MonkeyPatch.context() as patch:
+    with contextlib.ExitStack() as stack:
+        patch = stack.enter_context(pytest.MonkeyPatch.context())
         patch.delenv("COVERAGE_PROCESS_CONFIG", raising=False)
+        if is_unmeasured:
+            stack.enter_context(unmeasured())
         return (yield)
 
 

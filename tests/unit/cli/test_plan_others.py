@@ -240,6 +240,7 @@ def table(path: Path, factors: dict[str, float]) -> Path:
     return path
 
 
+@pytest.mark.unmeasured
 @pytest.mark.slow
 def test_accelerators_of_one_group_are_judged_apart_when_it_is_left_out(
     call: Call, tmp_path: Path
@@ -260,6 +261,7 @@ def test_accelerators_of_one_group_are_judged_apart_when_it_is_left_out(
     assert "mi300: judged by what all families share" in " ".join(shown.split())
 
 
+@pytest.mark.unmeasured
 @pytest.mark.slow
 def test_calibration_learns_what_evaluation_then_confirms(call: Call, tmp_path: Path) -> None:
     runs = table(tmp_path / "runs.csv", {"one": 1.3, "two": 1.3})

@@ -262,6 +262,7 @@ def test_long_lists_of_rows_are_cut(call: Call, tmp_path: Path) -> None:
     assert answer.out.rstrip().endswith("and 50 more")
 
 
+@pytest.mark.unmeasured
 def test_made_jobs_and_several_seeds(call: Call) -> None:
     made = "generate:kalos,jobs=80,load=2,devices=64,"
     (told,) = simulated(call, "-w", made, "--seeds", "3", "--seed", "5", "--laws", "full")

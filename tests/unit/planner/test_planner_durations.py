@@ -261,6 +261,7 @@ def test_the_best_method_is_the_learned_one_where_it_can_be() -> None:
     assert best_method() == "learned"
 
 
+@pytest.mark.unmeasured
 @with_trees
 def test_trees_learn_what_medians_cannot_tell() -> None:
     judged = evaluate(made(2_500, 1, requested=True), seed=0)

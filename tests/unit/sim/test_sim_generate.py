@@ -90,6 +90,7 @@ def test_medians_are_the_published_ones(name: str, printed_s: float) -> None:
     assert statistics.median(sizes) == 1
 
 
+@pytest.mark.unmeasured
 @pytest.mark.parametrize("name", NAMES)
 def test_drawn_jobs_follow_the_curves(name: str) -> None:
     workload = made(jobs=40_000, cluster=name)

@@ -95,6 +95,7 @@ def test_curves_hold_the_integrals() -> None:
     assert waited == pytest.approx(one.summary.wait_mean_s * 40, rel=0.02)  # type: ignore[operator]
 
 
+@pytest.mark.unmeasured
 def test_several_policies_stand_side_by_side() -> None:
     names = ["fifo", "backfill", "las", "srtf", "fair", "sjf", "cost"]
     text = page([section(name) for name in names], notes=["log"], currency="EUR")

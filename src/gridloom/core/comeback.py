@@ -100,6 +100,15 @@ def is_dying(attempt: Attempt, task: Task) -> bool:
     return absence is not None and absence.due_s is None
 
 
+def cause_of(attempt: Attempt, domain: str) -> Outcome:
+    """Return why a task of a running attempt is lost: as it ended, or as its site was lost."""
+    task = attempt.tasks[domain]
+    assert task.outcome is not None
+    if task.outcome.code is _COMPLETED:
+        return attempt.absent[task.placement.site].outcome
+    return task.outcome
+
+
 def _lose(turn: Turn, job: Job, site: str) -> bool:
     """Take in that a site has lost tasks; return whether the attempt goes on without it."""
     attempt = job.attempts[-1]

@@ -130,15 +130,20 @@ def end_tasks(turn: Turn, job: Job, outcomes: Mapping[str, Outcome]) -> None:
         return
     if attempt.stop_sent:
         return
-    lost = [domain for domain, outcome in outcomes.items() if outcome.code is not _COMPLETED]
+    lost = [domain for domain, outcome in outcomes.items() if _is_lost(attempt, domain, outcome)]
     sentence = ""
     if lost and not comeback.goes_on(turn, job, lost):
-        why = outcomes[lost[0]].sentence
+        why = comeback.cause_of(attempt, lost[0]).sentence
         sentence = f"{lost[0]} ended, and the others with it: {why}"
     elif attempt.absent and (sites := comeback.is_alone(attempt)):
         sentence = f"the other sites have trained to the end, and {sites} was not back"
     if sentence:
         stop(turn, job, Reason(code=Why.PEER_LOST, sentence=sentence), grace_s=0.0)
+
+
+def _is_lost(attempt: Attempt, domain: str, outcome: Outcome) -> bool:
+    """Return whether what a task has done is not done: of a lost site all is lost with it."""
+    return outcome.code is not _COMPLETED or comeback.is_dying(attempt, attempt.tasks[domain])
 
 
 def close_job(turn: Turn, job: Job, state: JobState, reason: Reason | None) -> None:

@@ -15,7 +15,7 @@ from gridloom.core import laws
 from gridloom.core.laws_step import StepLaws
 from gridloom.core.machine import Machine
 from gridloom.core.state import Mark, State
-from gridloom.model.action import AnyAction, RestartSite, StartAttempt
+from gridloom.model.action import AnyAction, RestartSite, StartAttempt, StopTask
 from gridloom.model.event import (
     AnyEvent,
     CancelRequested,
@@ -305,6 +305,23 @@ def test_what_is_left_of_a_site_dies_before_it_starts_again_as_a_whole() -> None
     assert [task.life for task in sites.attempt.tasks.values()] == [1, 1, 2, 2]
     sites.ready("b/n0", 9)
     assert len(sites.attempt.notes) == 2
+
+
+def test_what_is_done_at_a_site_that_is_lost_is_lost_with_it() -> None:
+    sites = wide()
+    sites.ends("b/n1")
+    assert stops(sites.ends("b/n0", why=Why.COMPLETED)) == []
+    assert sites.attempt.absent["b"].outcome.code is Why.KILLED
+    sites.returns("b/n1")
+    assert [task.life for task in sites.attempt.tasks.values()] == [1, 1, 2, 2]
+
+
+def test_what_is_done_at_a_site_that_cannot_come_back_ends_the_attempt() -> None:
+    sites = wide()
+    sites.ends("b/n1")
+    sites.step(NodeMarked(domain="b/n1", mark="lost"))
+    (stop, _) = [one for one in sites.ends("b/n0", why=Why.COMPLETED) if isinstance(one, StopTask)]
+    assert stop.reason.sentence == "b/n0 ended, and the others with it: it killed"
 
 
 def test_tasks_of_a_dying_site_that_end_one_by_one_are_told_once() -> None:

@@ -16,7 +16,7 @@ CONSTRAINTS := constraints.txt
 endif
 PYTEST := $(BIN)/python -m pytest
 
-.PHONY: help setup demo test lint types unit test-beds test-slurm test-long test-gpu figures clean
+.PHONY: help setup demo test lint types unit test-beds test-slurm slurm-sites slurm-ways test-long test-gpu figures clean
 
 help:
 	@echo "make demo       set up, then train one model over two sites"
@@ -75,8 +75,15 @@ unit: setup
 test-beds: setup
 	@$(PYTEST) -q -m bed tests/beds
 
+# Most of the time they wait for Slurm: two lots at a time, in which no two want the same ports
 test-slurm: setup
-	@$(PYTEST) -q -m bed tests/beds/test_slurm*.py tests/beds/test_sbatch.py tests/beds/test_site_check.py
+	@$(MAKE) --no-print-directory --jobs 2 slurm-sites slurm-ways
+
+slurm-sites:
+	@$(PYTEST) -q -m bed $(addprefix tests/beds/test_,slurm.py slurm_many.py sbatch.py)
+
+slurm-ways:
+	@$(PYTEST) -q -m bed $(addprefix tests/beds/test_,site_check.py slurm_ssh.py slurm_rest.py slurm_contract.py slurm_rest_contract.py)
 
 test-long: setup
 	@$(PYTEST) -q --numprocesses 2 --dist worksteal --hypothesis-profile long --timeout 3000 tests/property tests/world

@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TypedDict
 
 from tests.fakes.clock import FakeClock
 from tests.fakes.journal import Tripwire
@@ -22,7 +21,7 @@ from gridloom.model.event import (
 from gridloom.model.inventory import Site
 from gridloom.model.life import Arrival, Outcome
 from gridloom.model.reason import Reason, Why
-from gridloom.wire.agent import Rendezvous, TaskOrder, TaskRef
+from gridloom.wire.agent import Rendezvous, TaskOrder, TaskRef, who
 
 _HERE = Arrival(node="somewhere", address="10.0.0.9", free_ports=((29400, 29999),))
 
@@ -185,7 +184,7 @@ class World:
                 task.live = True
         elif now_s >= task.beat_s:
             task.beat_s = now_s + 1.0
-            task.reports.append(TaskWaiting(**_who(ref), sentence="Priority"))
+            task.reports.append(TaskWaiting(**who(ref), sentence="Priority"))
 
     def _strike(self) -> None:
         now_s = self.clock.monotonic_s() - self._born_s
@@ -221,14 +220,14 @@ class World:
         if task.order.meets is not None and task.told is None:
             if now_s >= task.beat_s:
                 task.beat_s = now_s + 1.0
-                task.reports.append(TaskArrived(**_who(ref), arrival=_HERE))
+                task.reports.append(TaskArrived(**who(ref), arrival=_HERE))
             return
         if now_s >= task.began_s + self.program.start_s and now_s >= task.beat_s:
             if not task.beat_s and self.program.independent:
-                ready = TaskReady(**_who(ref), resumed_step=task.first, independent_sites=True)
+                ready = TaskReady(**who(ref), resumed_step=task.first, independent_sites=True)
                 task.reports.append(ready)
             task.beat_s = now_s + 1.0
-            task.reports.append(TaskRunning(**_who(ref)))
+            task.reports.append(TaskRunning(**who(ref)))
         if task.end_s is None and self._is_whole(ref):
             self._train(ref, task, now_s)
 
@@ -238,10 +237,10 @@ class World:
         while task.step < min(due, program.steps):
             task.step += 1
             if task.order.ranks[0].rank.rank == 0:
-                task.reports.append(StepReported(**_who(ref), step=task.step))
+                task.reports.append(StepReported(**who(ref), step=task.step))
                 if task.step % program.checkpoint_every == 0:
                     self.saved[ref.job_id] = max(self.saved.get(ref.job_id, 0), task.step)
-                    task.reports.append(CheckpointSaved(**_who(ref), step=task.step))
+                    task.reports.append(CheckpointSaved(**who(ref), step=task.step))
             if ref.attempt == 1 and task.step == program.killed_at:
                 self._end(ref, task, Why.KILLED)
                 return
@@ -273,7 +272,7 @@ class World:
     def _end(self, ref: TaskRef, task: _Task, why: Why) -> None:
         task.live = False
         outcome = Outcome(code=why, sentence=f"the world says {why}", ended_s=self.clock.now_s())
-        task.reports.append(TaskEnded(**_who(ref), outcome=outcome))
+        task.reports.append(TaskEnded(**who(ref), outcome=outcome))
 
 
 class FakeDriver:
@@ -362,22 +361,4 @@ class FakeDriver:
             outcome = Outcome(
                 code=Why.SUPERVISOR_LOST, sentence="gone", ended_s=world.clock.now_s()
             )
-            yield TaskEnded(**_who(ref), outcome=outcome)
-
-
-class _Who(TypedDict):
-    job_id: str
-    attempt: int
-    epoch: int
-    domain: str
-    life: int
-
-
-def _who(ref: TaskRef) -> _Who:
-    return _Who(
-        job_id=ref.job_id,
-        attempt=ref.attempt,
-        epoch=ref.epoch,
-        domain=ref.domain,
-        life=ref.life,
-    )
+            yield TaskEnded(**who(ref), outcome=outcome)

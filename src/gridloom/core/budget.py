@@ -89,6 +89,12 @@ def dear_units(index: Index, job: Job, demand: Demand) -> Bools:
     return units_at(index.tree, too_dear(job, demand, index.ranker.prices))
 
 
+def short(index: Index, job: Job, option: Option, step_s: float) -> Shortage | None:
+    """Return what the job's queue lacks for a shape: devices now or, as ``overspent``, hours."""
+    lacks = index.shortage(job, option.accelerator, option.devices)
+    return lacks or overspent(index, job, option, step_s)
+
+
 def overspent(index: Index, job: Job, option: Option, step_s: float) -> Shortage | None:
     """Return what the job's queue lacks of its accelerator-hours for a shape, if it lacks any.
 

@@ -113,9 +113,7 @@ class Schedule:
         """
         places = job.promised
         assert places is not None
-        option = places.option
-        short = self.index.shortage(job, option.accelerator, option.devices)
-        return short or budget.overspent(self.index, job, option, places.step_s)
+        return budget.short(self.index, job, places.option, places.step_s)
 
     # --- one round
 

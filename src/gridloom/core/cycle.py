@@ -98,10 +98,7 @@ def _on_reserved(index: Index, job: Job) -> tuple[Placement, Holding] | None:
     """Return the places that are reserved for a job, if all of them are free."""
     if job.reservation is None:
         return None
-    option = job.reservation.option
-    if index.shortage(job, option.accelerator, option.devices):
-        return None
-    if budget.overspent(index, job, option, job.reservation.step_s):
+    if budget.short(index, job, job.reservation.option, job.reservation.step_s):
         return None
     return index.capacity.place_kept(job.reservation, index.ranker.prices)
 

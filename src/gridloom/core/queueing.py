@@ -181,8 +181,7 @@ class Pass:
 
     def short(self, job: Job, demand: Demand) -> Shortage | None:
         """Return what the job's queue lacks for a shape; nothing if it lacks nothing."""
-        short = self.index.shortage(job, demand.option.accelerator, demand.devices)
-        return short or budget.overspent(self.index, job, demand.option, best_step_s(demand.option))
+        return budget.short(self.index, job, demand.option, best_step_s(demand.option))
 
     def _overspent(self, job: Job, spot: Spot) -> Shortage | None:
         step_s = predicted_step_s(spot)
